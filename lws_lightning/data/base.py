@@ -1,0 +1,310 @@
+"""The DataModule that every data set shares: options, splits, loaders and what a resumed run must keep."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from lws_lightning.batches import EvaluationBatch, StepBatch
+from lws_lightning.data.sampler import EvaluationBatches, StepBatches, StepSampler
+from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.randomness import generator_for, resolve_seed
+
+__all__ = ["MultiTaskDataModule", "Split", "Validation", "require_at_least"]
+
+Validation = Literal["none", "split", "unused"]
+Split = Literal["train", "validation", "test"]
+
+# Neither the batches nor the scores depend on these: a resumed run may change them without a word.
+_FREE_OPTIONS = {"root", "num_workers", "evaluation_batch_size", "download"}
+
+
+class _StepLoader(DataLoader[StepBatch]):
+    """The loader of the training steps.
+
+    It has nothing to save, since a step's batch follows from the step's number. Having the two methods tells
+    Lightning so, which else warns that a run resumed within an epoch would see other batches.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        pass
+
+
+def require_at_least(dataset: str, option: str, value: int, minimum: int) -> None:
+    """Raises a ValueError that names the option where `value` is below `minimum`."""
+    if value < minimum:
+        raise ValueError(f"{dataset}: {option} must be at least {minimum}, got {value}.")
+
+
+class MultiTaskDataModule(LightningDataModule, ABC):
+    """Several image classification tasks, one batch of each in every training step.
+
+    A new data set sets the two class attributes and implements `load_tasks`; nothing else is needed. Where
+    they depend on options, its constructor sets them on `self` before it calls this one.
+
+    Without validation images (`validation: none`, the paper's protocol) the validation loop runs over the
+    test images, and its values are logged under `test_curve/`, by which nothing may be selected.
+
+    Args:
+        root: Folder of the data files. Sets that need no files ignore it.
+        tasks: Names of the tasks to use, in this order. None: all.
+        batch_size: B, images of each task in each of a step's two batches.
+        evaluation_batch_size: Largest number of images evaluated at once.
+        validation: "none"; "split" holds out a part of each task's training images; "unused" takes training
+            images that the data set's training subset leaves out. Both keep the shares of the classes.
+        validation_fraction: Part of each task's training images that "split" holds out, in (0, 1).
+        validation_images: Most validation images of a task with "unused". None: all there are.
+        split_seed: Seed of everything that decides which images are used for what. A task's images do not
+            depend on which other tasks are chosen.
+        num_workers: Loader processes. The batches do not depend on it; 0 is best for images held in memory.
+        seed: Seed of the batches. None: the one given to `seed_everything`, else 0.
+
+    Attributes:
+        class_counts: Name of each task that the set offers -> its number of classes, in the default order.
+        image_size: (C, H, W) of every image.
+        task_names: Names of the chosen tasks; this and the next three are readable before any data is there.
+        num_classes: Number of classes of each chosen task.
+        image_shape: `[C, H, W]`.
+        validation_prefix: "test_curve" where the validation loop sees test images, otherwise "val".
+
+    Raises:
+        ValueError: An option is out of range or names an unknown task.
+    """
+
+    class_counts: Mapping[str, int]
+    image_size: tuple[int, int, int]
+
+    def __init__(
+        self,
+        root: str = "data",
+        tasks: list[str] | None = None,
+        batch_size: int = 16,
+        evaluation_batch_size: int = 500,
+        validation: Validation = "none",
+        validation_fraction: float = 0.2,
+        validation_images: int | None = None,
+        split_seed: int = 0,
+        num_workers: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        # Not to the logger: Lightning stops a run whose method has an option of the same name (`seed`).
+        self.save_hyperparameters(logger=False)
+        self.dataset_name = type(self).__name__
+        self.task_names = self._choose_tasks(tasks)
+        self.num_classes = [int(self.class_counts[name]) for name in self.task_names]
+        self.image_shape = [int(size) for size in self.image_size]
+        self.validation_prefix = "test_curve" if validation == "none" else "val"
+        for option, value, minimum in (
+            ("batch_size", batch_size, 1),
+            ("evaluation_batch_size", evaluation_batch_size, 1),
+            ("num_workers", num_workers, 0),
+        ):
+            require_at_least(self.dataset_name, option, value, minimum)
+        if validation not in get_args(Validation):
+            raise ValueError(
+                f"{self.dataset_name}: validation must be one of {', '.join(get_args(Validation))}, got {validation!r}."
+            )
+        if not 0 < validation_fraction < 1:
+            raise ValueError(
+                f"{self.dataset_name}: validation_fraction must lie between 0 and 1, got {validation_fraction}."
+            )
+        if validation_images is not None:
+            require_at_least(self.dataset_name, "validation_images", validation_images, 1)
+            if validation != "unused":
+                raise ValueError(
+                    f"{self.dataset_name}: validation_images only applies to validation: unused, "
+                    f"but validation is {validation!r}."
+                )
+        self.root = root
+        self.batch_size = batch_size
+        self.evaluation_batch_size = evaluation_batch_size
+        self.validation = validation
+        self.validation_fraction = validation_fraction
+        self.validation_images = validation_images
+        self.split_seed = split_seed
+        self.num_workers = num_workers
+        self.seed = resolve_seed(seed)
+        self._splits: dict[Split, list[tuple[Tensor, Tensor]]] = {}
+        self._class_names: list[tuple[str, ...] | None] = []
+
+    @abstractmethod
+    def load_tasks(self) -> Sequence[TaskData]:
+        """Reads the data.
+
+        Returns:
+            At least the tasks in `task_names`, in any order; others are ignored and need not be read.
+        """
+
+    @property
+    def task_info(self) -> dict[str, Any]:
+        """What a method needs to know of the data: `LearnedWeightSharing(..., **datamodule.task_info)`."""
+        return {
+            "task_names": list(self.task_names),
+            "num_classes": list(self.num_classes),
+            "image_shape": list(self.image_shape),
+            "validation_prefix": self.validation_prefix,
+        }
+
+    @property
+    def class_names(self) -> list[tuple[str, ...] | None]:
+        """The class names of each task, or None for a task whose classes have none. Reads the data."""
+        self.setup()
+        return list(self._class_names)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Reads, checks and splits the data, once.
+
+        Raises:
+            ValueError: The data do not fit what the set declares, or `validation` cannot be had from them.
+        """
+        if self._splits:
+            return
+        loaded = {task.name: task for task in self.load_tasks()}
+        tasks = [self._checked(loaded, name) for name in self.task_names]
+        empty = [task.name for task in tasks if len(task.test_images) == 0]
+        if empty:
+            rank_zero_warn(f"{self.dataset_name}: no test images in {', '.join(empty)}; left out of every error.")
+        if len(empty) == len(tasks):
+            raise ValueError(f"{self.dataset_name}: none of the tasks has test images.")
+        parts = [self._split(task) for task in tasks]
+        self._class_names = [task.class_names for task in tasks]
+        self._splits = {
+            "train": [train for train, _ in parts],
+            "validation": [validation for _, validation in parts],
+            "test": [(task.test_images, task.test_labels) for task in tasks],
+        }
+
+    def examples(self, split: Split) -> list[tuple[Tensor, Tensor]]:
+        """Returns each task's `(N, C, H, W)` uint8 images and `(N,)` int64 labels; reads the data if need be.
+
+        With `validation: none` "validation" has no images.
+        """
+        self.setup()
+        return list(self._splits[split])
+
+    def train_dataloader(self) -> DataLoader[StepBatch]:
+        """Returns the loader of the training steps, which goes on at the trainer's `global_step`."""
+        images, labels = zip(*self.examples("train"), strict=True)
+        dataset = StepBatches(images, labels, self.batch_size, self.seed)
+        sampler = StepSampler(self._steps_done, len(dataset))
+        return _StepLoader(dataset, sampler=sampler, **self._loader_options())
+
+    def val_dataloader(self) -> DataLoader[EvaluationBatch]:
+        """Returns the loader of the validation images, or of the test images with `validation: none`."""
+        return self._evaluation_loader("test" if self.validation == "none" else "validation")
+
+    def test_dataloader(self) -> DataLoader[EvaluationBatch]:
+        """Returns the loader of the test images."""
+        return self._evaluation_loader("test")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the options that decide which images a step or a score sees, as plain values."""
+        # hparams hold exactly what was given, the subclass's own options included; "_..." is Lightning's.
+        options = {
+            key: value for key, value in self.hparams.items() if key not in _FREE_OPTIONS and not key.startswith("_")
+        }
+        return options | {"seed": self.seed, "tasks": list(self.task_names)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Compares a checkpoint's options with this run's, which are obeyed.
+
+        Raises:
+            ValueError: The tasks differ, or in training the seed, so that the run could not go on as it began.
+        """
+        own = self.state_dict()
+        changed = {key: old for key, old in state_dict.items() if key in own and own[key] != old}
+        fitting = self.trainer is None or self.trainer.state.fn == "fit"
+        if not fitting:  # evaluation draws no batches
+            changed = {key: old for key, old in changed.items() if key not in {"seed", "batch_size"}}
+        for option in ("tasks", "seed"):
+            if option in changed:
+                raise ValueError(
+                    f"{self.dataset_name}: the checkpoint was made with {option} = {changed[option]}, this run has "
+                    f"{own[option]}. Set --data.{option} (for the seed also --seed_everything) to the "
+                    "checkpoint's value, or start a new run without the checkpoint."
+                )
+        for option, old in changed.items():
+            rank_zero_warn(
+                f"{self.dataset_name}: {option} was {old!r} in the checkpoint and is {own[option]!r} now; "
+                "the new value is used, so batches or scores differ from those of the checkpoint's run."
+            )
+
+    def _choose_tasks(self, tasks: list[str] | None) -> list[str]:
+        available = list(self.class_counts)
+        if tasks is None:
+            return available
+        unknown = [name for name in tasks if name not in available]
+        if unknown:
+            raise ValueError(
+                f"{self.dataset_name}: no task named {', '.join(map(repr, unknown))} (option tasks); "
+                f"there are: {', '.join(available)}."
+            )
+        if not tasks or len(set(tasks)) < len(tasks):
+            raise ValueError(f"{self.dataset_name}: tasks must name each task once, at least one; got {tasks}.")
+        return list(tasks)
+
+    def _checked(self, loaded: Mapping[str, TaskData], name: str) -> TaskData:
+        where = f"{self.dataset_name}, task {name!r}"
+        if name not in loaded:
+            raise ValueError(f"{where}: load_tasks did not return it, only {', '.join(loaded)}.")
+        task = loaded[name]
+        task.check(self.dataset_name)
+        if task.num_classes != self.class_counts[name]:
+            raise ValueError(f"{where}: {self.class_counts[name]} classes declared, {task.num_classes} loaded.")
+        if list(task.train_images.shape[1:]) != self.image_shape:
+            raise ValueError(
+                f"{where}: images of shape {self.image_shape} declared, {list(task.train_images.shape[1:])} loaded."
+            )
+        return task
+
+    def _split(self, task: TaskData) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Returns the training and the validation images and labels of a task."""
+        where = f"{self.dataset_name}, task {task.name!r}"
+        images, labels = task.train_images, task.train_labels
+        generator = generator_for(self.split_seed, "validation", task.name)
+        if self.validation == "split":
+            size = max(1, round(self.validation_fraction * len(labels)))
+            held_out, kept = stratified_subset(labels, size, generator)
+            lost = sorted(set(labels.tolist()) - set(labels[kept].tolist()))
+            if lost:
+                raise ValueError(
+                    f"{where}: validation: split with validation_fraction {self.validation_fraction} leaves no "
+                    f"training image in class {', '.join(map(str, lost))}; take a smaller fraction."
+                )
+            return (images[kept], labels[kept]), (images[held_out], labels[held_out])
+        if self.validation == "unused":
+            images, labels = task.unused_images, task.unused_labels
+            if len(labels) == 0:
+                raise ValueError(
+                    f"{where}: validation: unused needs training images that are not used, and there are none; "
+                    "take validation: split, or fewer training images."
+                )
+            size = min(len(labels), self.validation_images or len(labels))
+            chosen, _ = stratified_subset(labels, size, generator)
+            return (task.train_images, task.train_labels), (images[chosen], labels[chosen])
+        return (images, labels), (images[:0], labels[:0])
+
+    def _steps_done(self) -> int:
+        return 0 if self.trainer is None else int(self.trainer.global_step)
+
+    def _loader_options(self) -> dict[str, Any]:
+        return {
+            "batch_size": None,  # an item is a batch already
+            "num_workers": self.num_workers,
+            "persistent_workers": self.num_workers > 0,
+            "pin_memory": torch.cuda.is_available(),
+        }
+
+    def _evaluation_loader(self, split: Split) -> DataLoader[EvaluationBatch]:
+        images, labels = zip(*self.examples(split), strict=True)
+        dataset = EvaluationBatches(images, labels, self.evaluation_batch_size)
+        return DataLoader(dataset, **self._loader_options())

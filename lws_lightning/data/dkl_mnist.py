@@ -1,0 +1,188 @@
+"""DKL-MNIST: digits, letters and kuzushiji with few training images (the paper, section "DKL-MNIST")."""
+
+import math
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchvision.datasets import EMNIST, KMNIST
+
+from lws_lightning.data.base import MultiTaskDataModule, require_at_least
+from lws_lightning.data.download import download_files
+from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.randomness import generator_for
+
+__all__ = ["DKLMNIST"]
+
+_CLASS_NAMES = {
+    "digits": tuple(string.digits),
+    "letters": tuple(string.ascii_lowercase),
+    "kuzushiji": tuple(KMNIST.classes),
+}
+
+
+class DKLMNIST(MultiTaskDataModule):
+    """Three tasks of 28x28 grey images with 500 training images each and complete test sets.
+
+    | task | source | classes | training images | test images |
+    | --- | --- | --- | --- | --- |
+    | digits | EMNIST "digits" | 10 | 500 of 240,000 | 40,000 |
+    | letters | EMNIST "letters" | 26, both cases merged | 500 of 124,800 | 20,800 |
+    | kuzushiji | KMNIST | 10 | 500 of 60,000 | 10,000 |
+
+    The 500 are drawn with the shares of the classes, by `split_seed`; the paper does not say how it drew its
+    own. The rest of the training files is what `validation: unused` draws from. Labels of the letters are
+    0..25; the files say 1..26.
+
+    The files lie under `root` as torchvision has them: `EMNIST/raw/emnist-{digits,letters}-{train,test}-...`
+    and `KMNIST/raw/{train,t10k}-...`, unpacked. Only those of the chosen tasks are needed. Complete files
+    are never written to, so `root` may be read-only.
+
+    Cohen, Afshar, Tapson and van Schaik: EMNIST: extending MNIST to handwritten letters. IJCNN 2017.
+    Clanuwat et al.: Deep learning for classical Japanese literature. arXiv 1812.01718, 2018.
+
+    Args:
+        root: Folder that holds `EMNIST` and `KMNIST`.
+        upright: EMNIST's files, and so torchvision's images, are transposed; True turns them upright, in
+            training and test alike. KMNIST's are upright as they are and never touched.
+        train_images_per_task: Size of each task's training subset.
+        download: Fetch missing files (EMNIST is one archive of half a gigabyte, about four times that while
+            it is being unpacked).
+        **options: Those of `MultiTaskDataModule`.
+
+    Raises:
+        ValueError: An option is out of range.
+        FileNotFoundError: In `setup`, if a file is missing or damaged; names each.
+        RuntimeError: In `prepare_data`, if the download fails.
+    """
+
+    class_counts: Mapping[str, int] = {"digits": 10, "letters": 26, "kuzushiji": 10}
+    image_size = (1, 28, 28)
+
+    def __init__(
+        self,
+        root: str = "data",
+        upright: bool = True,
+        train_images_per_task: int = 500,
+        download: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(root=root, **options)
+        require_at_least(self.dataset_name, "train_images_per_task", train_images_per_task, 1)
+        self.upright = upright
+        self.train_images_per_task = train_images_per_task
+        self.download = download
+
+    def prepare_data(self) -> None:
+        """Downloads missing files where `download` says so. Lightning calls this in one process only."""
+        if not self.download:
+            return
+        root = Path(self.root).expanduser()
+        for dataset, files in self._files().items():
+            download_files(
+                root,
+                dataset=dataset.__name__,
+                url=_url(dataset),
+                files=files,
+                problem=_idx_problem,
+                fetch=_fetch_emnist if dataset is EMNIST else _fetch_kmnist,
+            )
+
+    def load_tasks(self) -> list[TaskData]:
+        """Reads the chosen tasks.
+
+        Raises:
+            FileNotFoundError: A file is missing or damaged.
+            ValueError: A task has fewer training images than `train_images_per_task`.
+        """
+        self._require_files()
+        return [self._load_task(name) for name in self.task_names]
+
+    def _load_task(self, name: str) -> TaskData:
+        images, labels = self._read(name, train=True)
+        test_images, test_labels = self._read(name, train=False)
+        if len(labels) < self.train_images_per_task:
+            raise ValueError(
+                f"{self.dataset_name}, task {name!r}: train_images_per_task is {self.train_images_per_task}, "
+                f"but there are only {len(labels)} training images."
+            )
+        generator = generator_for(self.split_seed, "training subset", name)
+        chosen, rest = stratified_subset(labels, self.train_images_per_task, generator)
+        return TaskData(
+            name=name,
+            num_classes=self.class_counts[name],
+            train_images=images[chosen],
+            train_labels=labels[chosen],
+            test_images=test_images,
+            test_labels=test_labels,
+            unused_images=images[rest],
+            unused_labels=labels[rest],
+            class_names=_CLASS_NAMES[name],
+        )
+
+    def _read(self, name: str, train: bool) -> tuple[Tensor, Tensor]:
+        root = Path(self.root).expanduser()
+        source = KMNIST(root, train=train) if name == "kuzushiji" else EMNIST(root, split=name, train=train)
+        images: Tensor = source.data.unsqueeze(1)
+        labels: Tensor = source.targets.to(torch.int64)
+        if name != "kuzushiji" and self.upright:
+            images = images.transpose(2, 3).contiguous()
+        return images, labels - 1 if name == "letters" else labels
+
+    def _files(self) -> dict[type[EMNIST] | type[KMNIST], list[str]]:
+        """Returns the files that the chosen tasks need, relative to `root`."""
+        files: dict[type[EMNIST] | type[KMNIST], list[str]] = {}
+        for name in self.task_names:
+            dataset = KMNIST if name == "kuzushiji" else EMNIST
+            prefixes = ("train", "t10k") if dataset is KMNIST else (f"emnist-{name}-train", f"emnist-{name}-test")
+            files.setdefault(dataset, []).extend(
+                f"{dataset.__name__}/raw/{prefix}-{part}-ubyte"
+                for prefix in prefixes
+                for part in ("images-idx3", "labels-idx1")
+            )
+        return files
+
+    def _require_files(self) -> None:
+        root = Path(self.root).expanduser()
+        complaints = []
+        for dataset, files in self._files().items():
+            found = [(Path(file).name, _idx_problem(root / file)) for file in files]
+            bad = [f"  {file}: {what}" for file, what in found if what is not None]
+            if bad:
+                folder = (root / dataset.__name__ / "raw").resolve()
+                complaints += [f"{dataset.__name__} in {folder} (from {_url(dataset)}):", *bad]
+        if complaints:
+            raise FileNotFoundError(
+                f"{self.dataset_name}: data files are missing or damaged.\n"
+                + "\n".join(complaints)
+                + "\nSet --data.download true, or get the archives by hand, unpack them and put the files there."
+            )
+
+
+def _url(dataset: type[EMNIST] | type[KMNIST]) -> str:
+    return str(EMNIST.url if dataset is EMNIST else KMNIST.mirrors[0])
+
+
+def _fetch_emnist(folder: Path) -> None:
+    EMNIST(folder, split="digits", download=True)  # the one archive holds every split
+
+
+def _fetch_kmnist(folder: Path) -> None:
+    KMNIST(folder, download=True)
+
+
+def _idx_problem(path: Path) -> str | None:
+    """Says what is wrong with a file in IDX format, from its header and size alone; None: nothing."""
+    if not path.is_file():
+        return "missing"
+    with path.open("rb") as file:
+        header = file.read(4)
+        dimensions = 3 if "idx3" in path.name else 1
+        if header != bytes((0, 0, 8, dimensions)):  # 8: unsigned bytes
+            return "damaged (not an IDX file)"
+        shape = [int.from_bytes(file.read(4), "big") for _ in range(dimensions)]
+    expected, size = 4 + 4 * dimensions + math.prod(shape), path.stat().st_size
+    return None if size == expected else f"damaged ({size:,} bytes instead of {expected:,})"

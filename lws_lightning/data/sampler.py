@@ -1,0 +1,164 @@
+"""Which images make up a batch: a pure function of seed, phase, task and step (no Lightning here)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from lws_lightning.batches import EvaluationBatch, StepBatch, TaskBatch
+from lws_lightning.randomness import generator_for
+
+__all__ = ["EvaluationBatches", "Phase", "StepBatches", "StepSampler", "balanced_indices"]
+
+Phase = Literal["nes", "sgd"]
+
+
+class _IndexStream:
+    """Random access to the endless sequence of permutations behind `balanced_indices`.
+
+    It keeps the latest permutation, since consecutive steps mostly fall into the same one.
+    """
+
+    def __init__(self, seed: int, phase: Phase, task: int, num_images: int) -> None:
+        if num_images < 1:
+            raise ValueError(f"task {task} has no images to draw from (num_images is {num_images}).")
+        self.num_images = num_images
+        self._generator = partial(generator_for, seed, "batch", phase, task)
+        self._epoch = -1
+        self._latest = torch.empty(0, dtype=torch.int64)
+
+    def window(self, start: int, count: int) -> Tensor:
+        """Returns positions `start..start + count - 1` of the sequence, `(count,)` int64."""
+        if start < 0 or count < 0:
+            raise ValueError(f"start and count must not be negative, got {start} and {count}.")
+        first, offset = divmod(start, self.num_images)
+        last = (start + count - 1) // self.num_images
+        pieces = [self._permutation(epoch) for epoch in range(first, max(first, last) + 1)]
+        return torch.cat(pieces)[offset : offset + count]
+
+    def _permutation(self, epoch: int) -> Tensor:
+        if epoch != self._epoch:
+            self._latest = torch.randperm(self.num_images, generator=self._generator(epoch))
+            self._epoch = epoch
+        return self._latest
+
+
+def balanced_indices(seed: int, phase: Phase, task: int, num_images: int, start: int, count: int) -> Tensor:
+    """Returns a window of an endless sequence of independent permutations of `range(num_images)`.
+
+    Images are thus drawn without replacement and reshuffled when used up; a task smaller than the batch is
+    repeated evenly: in any window the numbers of times that two images occur differ by two at most, and by
+    one where the window starts at a multiple of `num_images`.
+
+    Args:
+        seed: Seed of the batches.
+        phase: "nes" or "sgd", two independent streams (Algorithm 1 draws a batch for each).
+        task: Index of the task.
+        num_images: Number of training images of the task, >= 1.
+        start: First position, >= 0. Permutation number e covers positions `e * num_images` onwards and
+            depends on `(seed, "batch", phase, task, e)` alone.
+        count: Number of positions, >= 0.
+
+    Returns:
+        `(count,)` int64 in `[0, num_images)`.
+
+    Raises:
+        ValueError: There are no images, or `start` or `count` is negative.
+    """
+    return _IndexStream(seed, phase, task, num_images).window(start, count)
+
+
+class StepBatches(Dataset[StepBatch]):
+    """Item i is the `StepBatch` of training step i, for every i >= 0.
+
+    Step i takes positions `i * B .. (i + 1) * B - 1` of each task's stream (see `balanced_indices`), so every
+    step has exactly B images of every task, whatever the sizes of the tasks. Steps go on over the epochs:
+    items past `len` exist, and iterating over the data set itself never ends.
+
+    Args:
+        images: For each of T tasks `(N_t, C, H, W)` uint8, one shape (C, H, W) for all, N_t >= 1.
+        labels: For each task `(N_t,)` int64.
+        batch_size: B.
+        seed: Seed of the batches.
+    """
+
+    def __init__(self, images: Sequence[Tensor], labels: Sequence[Tensor], batch_size: int, seed: int) -> None:
+        self._images = list(images)
+        self._labels = list(labels)
+        self._batch_size = batch_size
+        sizes = [len(task_labels) for task_labels in self._labels]
+        self._nes = [_IndexStream(seed, "nes", task, size) for task, size in enumerate(sizes)]
+        self._sgd = [_IndexStream(seed, "sgd", task, size) for task, size in enumerate(sizes)]
+        self._steps_per_epoch = -(-max(sizes) // batch_size)
+
+    def __len__(self) -> int:
+        """Returns the steps of one epoch, `ceil(max_t N_t / B)`."""
+        return self._steps_per_epoch
+
+    def __getitem__(self, step: int) -> StepBatch:
+        if step < 0:
+            raise IndexError(f"step {step} is negative.")
+        return StepBatch(nes=self._batch(self._nes, step), sgd=self._batch(self._sgd, step))
+
+    def _batch(self, streams: Sequence[_IndexStream], step: int) -> TaskBatch:
+        size = self._batch_size
+        indices = [stream.window(step * size, size) for stream in streams]
+        return TaskBatch(
+            images=torch.stack([images[index] for images, index in zip(self._images, indices, strict=True)]),
+            labels=torch.stack([labels[index] for labels, index in zip(self._labels, indices, strict=True)]),
+        )
+
+
+class StepSampler(Sampler[int]):
+    """Yields the numbers of the next `num_steps` training steps.
+
+    The start is asked for at each `iter`, so an epoch, a resumed run and a loader with persistent workers all
+    go on where the run stands. A run resumed within an epoch stops asking when that epoch's steps are done.
+
+    Args:
+        start: Returns the number of training steps done so far.
+        num_steps: Steps of one epoch.
+    """
+
+    def __init__(self, start: Callable[[], int], num_steps: int) -> None:
+        self._start = start
+        self._num_steps = num_steps
+
+    def __len__(self) -> int:
+        return self._num_steps
+
+    def __iter__(self) -> Iterator[int]:
+        start = self._start()
+        return iter(range(start, start + self._num_steps))
+
+
+class EvaluationBatches(Dataset[EvaluationBatch]):
+    """All images of all tasks, once each, in batches of a single task.
+
+    The tasks take turns, first batch of each, then second of each, and so on, so that the first few batches
+    (`limit_val_batches`) reach several tasks. A task without images is skipped.
+
+    Args:
+        images: For each of T tasks `(N_t, C, H, W)` uint8; N_t may be 0.
+        labels: For each task `(N_t,)` int64.
+        batch_size: Largest number of images in a batch.
+    """
+
+    def __init__(self, images: Sequence[Tensor], labels: Sequence[Tensor], batch_size: int) -> None:
+        self._images = list(images)
+        self._labels = list(labels)
+        self._batch_size = batch_size
+        starts = [(start, task) for task, y in enumerate(self._labels) for start in range(0, len(y), batch_size)]
+        self._batches = sorted(starts)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> EvaluationBatch:
+        start, task = self._batches[index]
+        chunk = slice(start, start + self._batch_size)
+        # Copies, since a worker sends the whole storage behind a view.
+        return EvaluationBatch(task, self._images[task][chunk].clone(), self._labels[task][chunk].clone())
