@@ -104,12 +104,14 @@ class StepBatches(Dataset[StepBatch]):
         return StepBatch(nes=self._batch(self._nes, step), sgd=self._batch(self._sgd, step))
 
     def _batch(self, streams: Sequence[_IndexStream], step: int) -> TaskBatch:
-        size = self._batch_size
-        indices = [stream.window(step * size, size) for stream in streams]
-        return TaskBatch(
-            images=torch.stack([images[index] for images, index in zip(self._images, indices, strict=True)]),
-            labels=torch.stack([labels[index] for labels, index in zip(self._labels, indices, strict=True)]),
-        )
+        tasks, size = len(streams), self._batch_size
+        images = torch.empty(tasks, size, *self._images[0].shape[1:], dtype=self._images[0].dtype)
+        labels = torch.empty(tasks, size, dtype=torch.int64)
+        for task, stream in enumerate(streams):
+            index = stream.window(step * size, size)
+            torch.index_select(self._images[task], 0, index, out=images[task])  # once, not gather and stack
+            torch.index_select(self._labels[task], 0, index, out=labels[task])
+        return TaskBatch(images, labels)
 
 
 class StepSampler(Sampler[int]):
