@@ -1,0 +1,22 @@
+"""What watches a run: scalars and pictures of the sharing, and the record in the run folder."""
+
+from lws_lightning.callbacks.drawing import picture_png
+from lws_lightning.callbacks.folder import run_folder, write_atomically
+from lws_lightning.callbacks.pictures import assignment_figure, groups_text, probabilities_figure
+from lws_lightning.callbacks.protocol import SharingModule
+from lws_lightning.callbacks.run_record import RunRecord
+from lws_lightning.callbacks.sharing_monitor import SharingMonitor
+from lws_lightning.callbacks.tags import tags_of
+
+__all__ = [
+    "RunRecord",
+    "SharingModule",
+    "SharingMonitor",
+    "assignment_figure",
+    "groups_text",
+    "picture_png",
+    "probabilities_figure",
+    "run_folder",
+    "tags_of",
+    "write_atomically",
+]

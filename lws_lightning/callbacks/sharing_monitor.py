@@ -1,0 +1,129 @@
+"""Shows how the sharing develops: entropies as scalars, assignment and probabilities as pictures."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from matplotlib.figure import Figure
+
+from lws_lightning.callbacks.drawing import picture_array, picture_png
+from lws_lightning.callbacks.folder import CarefulWriter, is_dry_run, run_folder
+from lws_lightning.callbacks.pictures import assignment_figure, groups_text, probabilities_figure
+from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
+from lws_lightning.callbacks.tags import tags_of
+
+__all__ = ["SharingMonitor"]
+
+
+class SharingMonitor(Callback):
+    """Logs how far the search has come and draws which tasks share which weights.
+
+    Every `log_every_n_steps` steps it logs `entropy/mean` and `entropy/<layer>` in nats, the same divided by log K_l
+    under `entropy_normalized/`, all as means over tasks, and `sharing/distinct_weights` (copies in use over all
+    layers) and `sharing/parameters`. Fixed sharing has no entropies.
+
+    At each evaluation and at the end of the training, TensorBoard gets the figures `sharing/assignment` and
+    `sharing/probabilities` and the histogram `sharing/probabilities_histogram`; at the end also the text
+    `sharing/groups`. The last pictures are PNG files in `pictures/` of the run folder, with TensorBoard or without.
+
+    Args:
+        pictures_every_evaluation: False draws at the end only. With 50 tasks and 20 copies drawing takes about a
+            second.
+    """
+
+    def __init__(self, pictures_every_evaluation: bool = True) -> None:
+        self.pictures_every_evaluation = pictures_every_evaluation
+        self._folder: Path | None = None
+        self._drawn_at: int | None = None
+        self._writer = CarefulWriter("The pictures of the sharing")
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Checks the module and notes the run folder, on every process."""
+        as_sharing_module(pl_module, type(self).__name__)
+        self._folder = run_folder(trainer)
+        self._drawn_at = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Logs the scalars."""
+        every: int = getattr(trainer, "log_every_n_steps", 0)
+        if every < 1 or trainer.global_step % every or trainer.barebones:
+            return
+        module = as_sharing_module(pl_module, type(self).__name__)
+        # On every process, so that any of these can be a callback's `monitor`.
+        for name, value in _scalars(module).items():
+            pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=name == "entropy/mean")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Draws for TensorBoard."""
+        fitting = trainer.state.fn == "fit" and not trainer.sanity_checking and not is_dry_run(trainer)
+        if not (fitting and self.pictures_every_evaluation and trainer.is_global_zero):
+            return
+        module = as_sharing_module(pl_module, type(self).__name__)
+        if module.distribution is not None or self._drawn_at is None:
+            self._draw_for_tensorboard(trainer, module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Draws the last state, for TensorBoard and as files."""
+        # Not in `on_fit_end`, when the loggers are closed already.
+        if is_dry_run(trainer) or not trainer.is_global_zero or self._folder is None:
+            return
+        module = as_sharing_module(pl_module, type(self).__name__)
+        if self._drawn_at is None or (module.distribution is not None and self._drawn_at < trainer.global_step):
+            self._draw_for_tensorboard(trainer, module)
+        text = groups_text(module.assignment, module.layer_names, module.task_names)
+        for logger in _tensorboards(trainer):
+            logger.experiment.add_text("sharing/groups", text, trainer.global_step)
+        for name, figure in _figures(module).items():
+            self._writer.write(self._folder / "pictures" / f"{name}.png", picture_png(figure))
+
+    def _draw_for_tensorboard(self, trainer: Trainer, module: SharingModule) -> None:
+        self._drawn_at = trainer.global_step
+        loggers = _tensorboards(trainer)
+        if not loggers:
+            return
+        pictures = {name: picture_array(figure) for name, figure in _figures(module).items()}
+        for logger in loggers:
+            for name, picture in pictures.items():
+                # `add_figure` would import pyplot, which is global state.
+                logger.experiment.add_image(f"sharing/{name}", picture, trainer.global_step, dataformats="HWC")
+            if module.distribution is not None:
+                probs = module.distribution.probs
+                copies = torch.arange(probs.shape[-1])
+                real = copies < torch.tensor(module.weights_per_layer)[:, None, None]
+                logger.experiment.add_histogram(
+                    "sharing/probabilities_histogram", probs[real.expand_as(probs)], trainer.global_step
+                )
+
+
+def _tensorboards(trainer: Trainer) -> list[TensorBoardLogger]:
+    return [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
+
+
+def _figures(module: SharingModule) -> dict[str, Figure]:
+    names = module.layer_names, module.task_names, module.weights_per_layer
+    figures = {"assignment": assignment_figure(module.assignment, *names)}
+    if module.distribution is not None:
+        figures["probabilities"] = probabilities_figure(module.distribution.probs, *names)
+    return figures
+
+
+def _scalars(module: SharingModule) -> dict[str, torch.Tensor]:
+    # CPU tensors stay where they are in `log`; a number would be copied to the GPU and back.
+    scalars = {}
+    if module.distribution is not None:
+        tags = tags_of(module.layer_names)
+        for group, by_layer_and_task in (
+            ("entropy", module.distribution.entropy()),
+            ("entropy_normalized", module.distribution.normalized_entropy()),
+        ):
+            by_layer = by_layer_and_task.mean(1)
+            scalars[f"{group}/mean"] = by_layer.mean()
+            scalars.update({f"{group}/{tag}": value for tag, value in zip(tags, by_layer, strict=True)})
+    distinct = sum(len(set(row)) for row in module.assignment.tolist())
+    scalars["sharing/distinct_weights"] = torch.tensor(float(distinct))
+    scalars["sharing/parameters"] = torch.tensor(float(module.parameters_in_use()))
+    return scalars

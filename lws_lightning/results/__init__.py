@@ -1,0 +1,6 @@
+"""Reads finished runs and compares them."""
+
+from lws_lightning.results.runs import Measurement, Run, load_runs
+from lws_lightning.results.table import comparison_table
+
+__all__ = ["Measurement", "Run", "comparison_table", "load_runs"]
