@@ -165,6 +165,8 @@ class RunRecord(Callback):
         if is_dry_run(trainer) or evaluation is None or not trainer.is_global_zero:
             return
         test = evaluation_record(evaluation)
+        # A Trainer that only tests does not restore `global_step`; this callback's state in the checkpoint knows it.
+        test["step"] = self._step or test["step"]
         if self.run_dir is not None:
             path = Path(self.run_dir) / "result.json"
             record = _read(path)

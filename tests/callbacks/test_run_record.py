@@ -273,6 +273,21 @@ def test_test_writes_into_the_run_it_is_given(make_trainer, make_module, make_da
     assert not other.exists()
 
 
+def test_test_of_a_checkpoint_knows_its_step(make_trainer, make_module, make_data, tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    save = ModelCheckpoint(run, filename="{step}", every_n_train_steps=3, save_top_k=-1)
+    trainer, module = make_trainer(RunRecord(), save, default_root_dir=run, enable_checkpointing=True), make_module()
+    trainer.fit(module, datamodule=make_data())
+    trainer.test(module, datamodule=make_data(), ckpt_path=run / "step=3.ckpt")
+    assert (result(run)["test"]["step"], result(run)["step"], steps(run)) == (3, 6, [2, 4, 6])
+    make_trainer(RunRecord(), default_root_dir=other).test(
+        make_module(), datamodule=make_data(), ckpt_path=run / "step=6.ckpt"
+    )
+    record = result(other)
+    assert (record["test"]["step"], record["step"]) == (6, 6)
+    assert record["seconds_per_step"] > 0
+
+
 @pytest.mark.parametrize("damage", ["missing", "half"])
 def test_test_without_a_usable_record_writes_a_new_one(make_trainer, make_module, make_data, tmp_path, damage):
     run, other = tmp_path / "run", tmp_path / "other"
