@@ -87,7 +87,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         root: str = "data",
         tasks: list[str] | None = None,
         batch_size: int = 16,
-        evaluation_batch_size: int = 500,
+        evaluation_batch_size: int = 128,
         validation: Validation = "none",
         validation_fraction: float = 0.2,
         validation_images: int | None = None,

@@ -1,0 +1,66 @@
+# `make` lists the targets. Everything runs in .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := runs/demo
+QUICKSTART := learned full none
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench release-check
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: .venv/.installed ## make .venv and install the package with everything that development needs
+
+.venv/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -e '.[dev]'
+	touch $@
+
+demo: install ## train learned, full and none sharing on small built-in images; print one table
+	rm -rf $(DEMO)
+	for name in $(QUICKSTART); do \
+	    echo; echo "== $$name sharing =="; \
+	    $(BIN)/lws fit --config configs/quickstart/$$name.yaml --trainer.default_root_dir $(DEMO)/$$name || exit 1; \
+	done
+	@echo
+	@$(BIN)/lws report $(DEMO)
+	@echo
+	@echo "Pictures of the sharing:"
+	@find $(DEMO) -name '*.png' | sort | sed 's/^/  /'
+	@echo "TensorBoard logs:"
+	@echo "  $(BIN)/tensorboard --logdir $(DEMO)"
+
+test: lint ## lint, types, and all tests that are not slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+
+lint: install ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install ## let ruff format and repair
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install ## time a training step against a plain loop over assignments and tasks
+	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.step
+
+release-check: install ## slow tests; then build the wheel and use it in an empty environment
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
+	rm -rf dist
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+	set -e; \
+	wheel=$$(ls "$(CURDIR)"/dist/*.whl); \
+	folder=$$(mktemp -d); \
+	trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m venv "$$folder/venv"; \
+	"$$folder/venv/bin/python" -m pip install "$$wheel[digits]"; \
+	cp -r configs/quickstart "$$folder"; \
+	cd "$$folder"; \
+	for name in $(QUICKSTART); do \
+	    venv/bin/lws fit --config quickstart/$$name.yaml --trainer.max_steps 20 \
+	        --trainer.val_check_interval 10 --trainer.default_root_dir "runs/$$name"; \
+	done; \
+	venv/bin/lws report runs

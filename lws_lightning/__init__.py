@@ -1,0 +1,42 @@
+"""Learns which weights the networks of several tasks should share, on PyTorch Lightning.
+
+The names below are imported on first use, so that `lws_lightning.search` and `lws_lightning.sharing`, which hold the
+algorithm, can be used without Lightning.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lws_lightning.data import DKLMNIST, Digits, MultiTaskDataModule, TaskData
+    from lws_lightning.methods import FixedSharing, LearnedWeightSharing, MultiTaskMethod
+    from lws_lightning.search import SearchDistribution
+    from lws_lightning.sharing import MultiTaskNetwork
+
+__all__ = [
+    "DKLMNIST",
+    "Digits",
+    "FixedSharing",
+    "LearnedWeightSharing",
+    "MultiTaskDataModule",
+    "MultiTaskMethod",
+    "MultiTaskNetwork",
+    "SearchDistribution",
+    "TaskData",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "data": ("DKLMNIST", "Digits", "MultiTaskDataModule", "TaskData"),
+    "methods": ("FixedSharing", "LearnedWeightSharing", "MultiTaskMethod"),
+    "search": ("SearchDistribution",),
+    "sharing": ("MultiTaskNetwork",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,156 @@
+"""The command `lws`: LightningCLI over the methods and data sets of this package, and `lws report`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+
+# Imported as a whole so that configurations can name their classes without a package.
+import lws_lightning.callbacks
+import lws_lightning.data
+import lws_lightning.methods  # noqa: F401
+from lws_lightning import __version__
+from lws_lightning.callbacks import RunRecord
+from lws_lightning.data import MultiTaskDataModule
+from lws_lightning.methods import MultiTaskMethod
+from lws_lightning.results import comparison_table, load_runs
+
+__all__ = ["LWSCLI", "main"]
+
+_FROM_THE_DATA = ("task_names", "num_classes", "image_shape", "validation_prefix")
+_WITH_CHECKPOINT = ("fit", "validate", "test")
+
+
+class SaveFitConfig(SaveConfigCallback):
+    """Saves the configuration of a training run, not that of a test."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Saves `config.yaml` into the run folder."""
+        if stage == "fit":
+            super().setup(trainer, pl_module, stage)
+
+
+class LWSCLI(LightningCLI):
+    """LightningCLI that passes on to the method what the data say of themselves."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Links the method's arguments that come from the data."""
+        for name in _FROM_THE_DATA:
+            parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
+
+    def before_validate(self) -> None:
+        """Refuses to evaluate networks that nobody trained."""
+        self._require_checkpoint("validate")
+
+    def before_test(self) -> None:
+        """Refuses to test networks that nobody trained, and puts the result into the run's record."""
+        folder = _run_folder(Path(self._require_checkpoint("test")))
+        callbacks = self.trainer.callbacks  # type: ignore[attr-defined]
+        if folder is not None and not any(isinstance(c, RunRecord) for c in callbacks):
+            callbacks.append(RunRecord(run_dir=str(folder)))
+
+    def _require_checkpoint(self, subcommand: str) -> str:
+        path = self.config[subcommand].ckpt_path
+        if not path:
+            raise SystemExit(f"lws {subcommand}: give the checkpoint whose networks to evaluate: --ckpt_path FILE")
+        return str(path)
+
+    def _parse_ckpt_path(self) -> None:
+        """Does nothing, where Lightning lets a checkpoint's hyper-parameters override the command line.
+
+        Here what is given is obeyed or refused aloud (methods/resume.py), and what is not given comes from the run's
+        `config.yaml`.
+        """
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs `lws`.
+
+    Args:
+        args: Arguments instead of those of the command line.
+    """
+    arguments = list(sys.argv[1:] if args is None else args)
+    if arguments[:1] == ["report"]:
+        report(arguments[1:])
+        return
+    _refuse_what_the_data_say(arguments)
+    LWSCLI(
+        MultiTaskMethod,
+        MultiTaskDataModule,
+        subclass_mode_model=True,
+        subclass_mode_data=True,
+        auto_configure_optimizers=False,
+        save_config_callback=SaveFitConfig,
+        save_config_kwargs={"overwrite": True},
+        seed_everything_default=0,
+        parser_kwargs={
+            "version": __version__,
+            "description": "Learned Weight Sharing. Besides the subcommands below: lws report FOLDER... prints a "
+            "table of the runs found there.",
+        },
+        args=_with_config_of_checkpoint(arguments),
+    )
+
+
+def report(arguments: Sequence[str]) -> None:
+    """Runs `lws report`: prints a table of the runs in some folders.
+
+    Args:
+        arguments: Its arguments.
+
+    Raises:
+        SystemExit: If there is no run.
+    """
+    parser = argparse.ArgumentParser("lws report", description="Prints a table of the runs found in some folders.")
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="run folders, or folders that contain them")
+    folders = parser.parse_args(arguments).folders
+    runs, problems = load_runs(folders)
+    for problem in problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    if not runs:
+        raise SystemExit(f"lws report: there is no run (result.json) in {', '.join(folders)}")
+    print(comparison_table(runs))
+
+
+def _refuse_what_the_data_say(arguments: Sequence[str]) -> None:
+    for name in _FROM_THE_DATA:
+        for option in (f"--model.{name}", f"--model.init_args.{name}"):
+            if any(argument == option or argument.startswith(f"{option}=") for argument in arguments):
+                raise SystemExit(f"lws: {option} cannot be given: it comes from the data (see --data).")
+
+
+def _with_config_of_checkpoint(arguments: list[str]) -> list[str]:
+    """Adds the `config.yaml` of the checkpoint's run where a command line gives the checkpoint and no config."""
+    if not arguments or arguments[0] not in _WITH_CHECKPOINT:
+        return arguments
+    has_config = any(a in ("-c", "--config") or a.startswith("--config=") for a in arguments)
+    path = _value_of("--ckpt_path", arguments)
+    if has_config or path is None:
+        return arguments
+    folder = _run_folder(Path(path))
+    if folder is None:
+        return arguments
+    added = ["--config", str(folder / "config.yaml")]
+    if arguments[0] != "fit":
+        added += ["--trainer.logger", "false"]
+    return [arguments[0], *added, *arguments[1:]]
+
+
+def _value_of(option: str, arguments: Sequence[str]) -> str | None:
+    for number, argument in enumerate(arguments):
+        if argument.startswith(f"{option}="):
+            return argument.split("=", 1)[1]
+        if argument == option and number + 1 < len(arguments):
+            return arguments[number + 1]
+    return None
+
+
+def _run_folder(checkpoint: Path) -> Path | None:
+    """Returns the folder of the run that wrote a checkpoint: the one above it that holds `config.yaml`."""
+    for folder in (checkpoint.parent, checkpoint.parent.parent):
+        if (folder / "config.yaml").is_file():
+            return folder
+    return None

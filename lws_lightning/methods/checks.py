@@ -1,0 +1,47 @@
+"""What is refused before training starts, with the reason and the remedy."""
+
+from collections.abc import Sequence
+
+from lightning.pytorch import Trainer
+
+__all__ = ["check_task_info", "check_trainer"]
+
+
+def check_task_info(task_names: Sequence[str], num_classes: Sequence[int], image_shape: Sequence[int]) -> None:
+    """Raises ValueError if what the data say of themselves does not fit together."""
+    remedy = "These values come from the data: pass **datamodule.task_info."
+    if not task_names or len(task_names) != len(num_classes):
+        raise ValueError(f"There are {len(task_names)} task_names but {len(num_classes)} num_classes. {remedy}")
+    if len(set(task_names)) != len(task_names):
+        raise ValueError(f"task_names must differ from each other, but are {list(task_names)}. {remedy}")
+    if min(num_classes) < 2:
+        small = task_names[num_classes.index(min(num_classes))]
+        raise ValueError(f"Every task needs at least two classes, but num_classes of task {small!r} is less.")
+    if len(image_shape) != 3:
+        raise ValueError(f"image_shape must be (channels, height, width), but is {list(image_shape)}. {remedy}")
+
+
+def check_trainer(trainer: Trainer) -> None:
+    """Raises ValueError for Trainer options that manual optimization or the protocol cannot honour."""
+    if trainer.gradient_clip_val:
+        raise ValueError(
+            "trainer.gradient_clip_val cannot work, because this method optimises manually. Use the method's own "
+            f"option instead: model.clip_grad_norm: {trainer.gradient_clip_val}."
+        )
+    if trainer.accumulate_grad_batches != 1:
+        raise ValueError(
+            "trainer.accumulate_grad_batches cannot work, because this method optimises manually, and every training "
+            "step is one update of pi and one of the weights. Use a larger data.batch_size instead."
+        )
+    if trainer.world_size > 1:
+        raise ValueError(
+            f"This version trains in one process, but trainer.devices, trainer.num_nodes and trainer.strategy ask for "
+            f"{trainer.world_size}: pi would drift apart between them. Set trainer.devices: 1 and trainer.num_nodes: 1."
+        )
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        monitor = getattr(callback, "monitor", None)
+        if isinstance(monitor, str) and monitor.split("/")[0] in ("test_curve", "test"):
+            raise ValueError(
+                f"{type(callback).__name__} monitors {monitor!r}, but nothing may be selected by test images. Set "
+                "data.validation: split (or unused) and monitor 'val/error'."
+            )

@@ -1,0 +1,127 @@
+"""Learned Weight Sharing: a natural evolution strategy finds the assignment while Adam trains the weights."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lws_lightning.batches import StepBatch, TaskBatch
+from lws_lightning.methods.base import MultiTaskMethod
+from lws_lightning.methods.losses import task_losses
+from lws_lightning.networks import BaseNetwork
+from lws_lightning.randomness import generator_for
+from lws_lightning.search import SearchDistribution, rank_utilities
+
+__all__ = ["GradientScale", "LearnedWeightSharing"]
+
+GradientScale = Literal["mean", "expected_use"]
+"""How gradients of the weights are scaled: see `LearnedWeightSharing`."""
+
+
+class LearnedWeightSharing(MultiTaskMethod):
+    """Learned Weight Sharing (paper, Algorithm 1).
+
+    Each training step draws a population of assignments from the search distribution pi, evaluates it on one batch in
+    eval mode, and moves pi along the natural gradient of the rank-shaped utility; then it draws another population and
+    takes one Adam step on the mean gradient over it on another batch. Inference uses the most likely assignment.
+
+    Args:
+        weights_per_layer: K, one number for all learned layers or one for each.
+        nes_samples: Assignments that an update of pi is estimated from (the paper's lambda_pi), at least 2.
+        sgd_samples: Assignments that a gradient of the weights is averaged over (the paper's lambda_theta).
+        nes_lr: Step size of pi (the paper's eta_pi).
+        min_probability: Floor under pi's entries (the paper's 0.1 %).
+        gradient_scale: `mean`: the gradient of the mean loss over assignments and tasks (the paper's). `expected_use`:
+            as in the authors' program, a learned copy's gradient of the loss summed over assignments and tasks is
+            divided by its expected use `sgd_samples * sum_t pi[t, copy]`, a common layer's by `sgd_samples * T` and a
+            head's by `sgd_samples`. Adam makes the two nearly alike.
+        initial_probs: Prior knowledge, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
+        **options: See `MultiTaskMethod`.
+    """
+
+    method_name = "learned"
+    distribution: SearchDistribution
+
+    def __init__(
+        self,
+        weights_per_layer: int | list[int] = 3,
+        nes_samples: int = 8,
+        sgd_samples: int = 8,
+        nes_lr: float = 1e-2,
+        min_probability: float = 1e-3,
+        gradient_scale: GradientScale = "mean",
+        initial_probs: list[list[list[float]]] | None = None,
+        **options: Any,
+    ) -> None:
+        if nes_samples < 2:
+            raise ValueError(f"nes_samples must be at least 2 to rank assignments, but is {nes_samples}.")
+        if sgd_samples < 1:
+            raise ValueError(f"sgd_samples must be at least 1, but is {sgd_samples}.")
+        if not nes_lr >= 0:
+            raise ValueError(f"nes_lr must not be negative, but is {nes_lr}.")
+        self._requested_weights = weights_per_layer
+        super().__init__(**options)
+        self.nes_samples, self.sgd_samples, self.nes_lr = nes_samples, sgd_samples, nes_lr
+        self.gradient_scale = gradient_scale
+        self.distribution = SearchDistribution(
+            self.weights_per_layer, len(self.task_names), min_probability, initial_probs
+        )
+
+    def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
+        """Returns K_l as given."""
+        requested = self._requested_weights
+        return [requested] * len(base.learned_layers) if isinstance(requested, int) else requested
+
+    @property
+    def assignment(self) -> Tensor:
+        """The most likely assignment, `(L, T)`."""
+        return self.distribution.mode()
+
+    def training_step(self, batch: StepBatch, batch_idx: int) -> None:
+        """Does one NES step on one batch and one Adam step on the other."""
+        before = self.distribution.probs.clone()
+        try:
+            nes_losses = self.update_distribution(batch.nes)
+            losses = self.compute_gradients(batch.sgd, self._sample(self.sgd_samples, "sgd"))
+        except BaseException:
+            self.distribution.restore(before)
+            raise
+        self.apply_gradients()
+        per_assignment = nes_losses.mean(1)
+        self.log_now({"train/loss": losses.mean()}, prog_bar=True)
+        self.log_now({"nes/loss_mean": per_assignment.mean(), "nes/loss_best": per_assignment.min()})
+
+    def update_distribution(self, batch: TaskBatch) -> Tensor:
+        """Does one NES step (Algorithm 1, StepNES), the networks in eval mode.
+
+        Returns:
+            Losses of the population, `(S, T)` on the CPU.
+        """
+        population = self._sample(self.nes_samples, "nes")
+        with torch.no_grad(), self.network.evaluating():
+            losses = task_losses(self.network(self.to_inputs(batch.images), population), batch.labels).cpu()
+        self.refuse_non_finite(losses, "NES")
+        self.distribution.update(population, rank_utilities(losses.mean(1)), self.nes_lr)
+        return losses
+
+    def rescale_gradients(self) -> None:
+        """Scales gradients of the mean loss to those of the authors' program for `expected_use`."""
+        if self.gradient_scale == "mean":
+            return
+        tasks = len(self.task_names)
+        expected_users = self.distribution.probs.sum(1)  # (L, max K)
+        for index, number, block in self.network.copies():
+            if index is not None:
+                _scale_gradients(block, tasks / float(expected_users[index, number]))
+        for head in self.network.heads:
+            _scale_gradients(head, tasks)
+
+    def _sample(self, size: int, phase: str) -> Tensor:
+        return self.distribution.sample(size, generator_for(self.seed, "population", self.global_step, phase))
+
+
+def _scale_gradients(module: torch.nn.Module, factor: float) -> None:
+    for parameter in module.parameters():
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)

@@ -1,0 +1,47 @@
+"""What happens to options that differ from those in the checkpoint a run resumes from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_warn
+
+__all__ = ["apply_learning_rate", "compare_options"]
+
+_PART_OF_THE_STATE = frozenset(
+    {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "sharing", "prior_layers", "seed"}
+)
+_OF_NO_CONSEQUENCE = frozenset({"validation_prefix", "initial_probs"})
+
+
+def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Says aloud which options of a resumed run differ from its checkpoint's and are obeyed.
+
+    Raises:
+        ValueError: If one differs that the saved state depends on.
+    """
+    ignored = {name for name in saved if name.startswith("_")} | _OF_NO_CONSEQUENCE
+    for name in sorted(saved.keys() & current.keys() - ignored):
+        old, new = _plain(saved[name]), _plain(current[name])
+        if old == new:
+            continue
+        if name in _PART_OF_THE_STATE:
+            raise ValueError(
+                f"model.{name} is {new!r}, but the checkpoint was trained with {old!r} and cannot go on with another. "
+                "Leave the option out, or start without --ckpt_path."
+            )
+        rank_zero_warn(f"Resuming with model.{name} {new!r} instead of the checkpoint's {old!r}.")
+
+
+def apply_learning_rate(checkpoint: dict[str, Any], lr: float, weight_decay: float) -> None:
+    """Puts this run's learning rate and weight decay in place of those in a checkpoint's optimizer state."""
+    for state in checkpoint.get("optimizer_states", []):
+        for group in state["param_groups"]:
+            group["lr"] *= lr / group.get("initial_lr", group["lr"])
+            group["initial_lr"] = lr
+            group["weight_decay"] = weight_decay
+    for state in checkpoint.get("lr_schedulers", []):
+        state["base_lrs"] = [lr for _ in state["base_lrs"]]
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

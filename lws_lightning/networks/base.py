@@ -1,0 +1,74 @@
+"""What a base architecture is: a chain of blocks, and a head to put on top for each task."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+__all__ = ["BaseLayer", "BaseNetwork", "he_uniform_"]
+
+
+@dataclass(frozen=True)
+class BaseLayer:
+    """One layer of a base network.
+
+    Attributes:
+        name: Unique in its network; shown in pictures and logs.
+        block: Any module that maps images to activations image by image (batch normalisation excepted).
+        learned: Whether its weights may be shared between tasks by an assignment. A layer that is not learned is
+            common to all tasks.
+    """
+
+    name: str
+    block: nn.Module
+    learned: bool = True
+
+
+@dataclass(frozen=True)
+class BaseNetwork:
+    """A base architecture (paper, section "Learned Weight Sharing").
+
+    Attributes:
+        layers: The chain, from the image to the features.
+        make_head: Makes a task's own output layer for a number of classes; never shared.
+        prior_layers: How many of the learned layers, from the first on, the authors' baseline "prior sharing" shares
+            between all tasks; the others are each task's own.
+        initialise: Gives a freshly made or copied module its initial weights.
+    """
+
+    layers: Sequence[BaseLayer]
+    make_head: Callable[[int], nn.Module]
+    prior_layers: int
+    initialise: Callable[[nn.Module, torch.Generator], None]
+
+    def __post_init__(self) -> None:
+        names = [layer.name for layer in self.layers]
+        if len(set(names)) != len(names):
+            raise ValueError(f"The names of a network's layers must differ from each other, but are {names}.")
+        if not self.learned_layers:
+            raise ValueError("A network needs at least one learned layer; else there is nothing to share.")
+
+    @property
+    def learned_layers(self) -> list[BaseLayer]:
+        """The layers that an assignment speaks of, in order; L of them."""
+        return [layer for layer in self.layers if layer.learned]
+
+
+@torch.no_grad()
+def he_uniform_(module: nn.Module, generator: torch.Generator) -> None:
+    """Initialises a module as the paper says (section "Experiments"): uniform He, biases zero.
+
+    Convolutions and linear layers are drawn from U(-sqrt(6 / fan_in), sqrt(6 / fan_in)). (The authors' program
+    leaves PyTorch's own initialisation, whose bound is smaller by a factor of sqrt(6), and random biases.)
+    Other modules keep what they have; batch normalisation starts as the identity.
+
+    Args:
+        module: Changed in place.
+        generator: CPU generator.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_uniform_(part.weight, nonlinearity="relu", generator=generator)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)

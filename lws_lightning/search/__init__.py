@@ -1,0 +1,6 @@
+"""The mathematics of the search over assignments: plain tensors, no networks, no Lightning."""
+
+from lws_lightning.search.distribution import SearchDistribution
+from lws_lightning.search.fitness import rank_utilities
+
+__all__ = ["SearchDistribution", "rank_utilities"]

@@ -1,0 +1,193 @@
+"""The search distribution over assignments and its natural gradient."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["SearchDistribution"]
+
+
+class SearchDistribution(nn.Module):
+    r"""Independent categorical distributions, one for each layer and task (paper, section "Natural Gradient").
+
+    The probabilities of a categorical distribution are its expectation parameters, therefore the natural
+    gradient of the log-probability has the closed form :math:`T(a) - \pi` with the one-hot sufficient statistic
+    :math:`T(a)`. The paper drops the last, redundant probability of each categorical; all K are kept here,
+    which gives the same update, because the last component of the gradient is minus the sum of the others.
+
+    `probs` is a buffer, part of every checkpoint, and only this class writes it. It stays on the CPU in at least
+    float32, whatever the device and precision of the networks: sampling and planning are integer
+    bookkeeping of the host, and bfloat16 rows would not sum to one.
+
+    Args:
+        weights_per_layer: K_l, the number of weights in each layer's weight set, for each of L layers.
+        num_tasks: T.
+        min_probability: Floor under every probability after an update (the paper's 0.1 %), so that no weight
+            is lost forever. Entries are clamped above it and then renormalised, so that, as in the paper, one may
+            end just below the floor. 0 means no floor.
+        initial_probs: Prior knowledge, `(L, T, max K)` nested list or tensor; row (l, t) sums to 1 over the first
+            K_l entries and the rest is 0. None (the paper's choice) starts from the uniform distribution.
+        dtype: float32 or float64.
+
+    Attributes:
+        probs: `(L, T, max K)`. `probs[l, t]` sums to 1; what lies beyond K_l is padding of exact zeros.
+
+    Raises:
+        ValueError: If a size is not positive, the floor does not leave room for K probabilities, or
+            `initial_probs` is not a distribution of the right shape.
+    """
+
+    probs: Tensor
+    valid: Tensor
+
+    def __init__(
+        self,
+        weights_per_layer: Sequence[int],
+        num_tasks: int,
+        min_probability: float = 1e-3,
+        initial_probs: Sequence[Sequence[Sequence[float]]] | Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        _check_sizes(weights_per_layer, num_tasks, min_probability)
+        self.weights_per_layer = tuple(weights_per_layer)
+        self.num_tasks = num_tasks
+        self.min_probability = min_probability
+        sizes = torch.tensor(self.weights_per_layer)
+        valid = torch.arange(int(sizes.max())) < sizes[:, None, None]
+        if initial_probs is None:
+            probs = (valid.double() / sizes[:, None, None]).repeat(1, num_tasks, 1)
+        else:
+            probs = _checked_probs(initial_probs, valid, num_tasks)
+        self.register_buffer("valid", valid, persistent=False)
+        self.register_buffer("probs", probs.to(dtype))
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+        return len(self.weights_per_layer)
+
+    def sample(self, population_size: int, generator: torch.Generator) -> Tensor:
+        """Draws a population of assignments.
+
+        Args:
+            population_size: S.
+            generator: CPU generator; the result depends on it and on `probs` alone.
+
+        Returns:
+            `(S, L, T)` int64, entry (s, l, t) in `[0, K_l)`.
+        """
+        shape = (population_size, self.num_layers, self.num_tasks, 1)
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+        thresholds = self.probs.double().cumsum(-1)
+        # A draw at or above the last threshold (which rounding may leave below 1) belongs to the last weight
+        # with a positive probability.
+        last = self.probs.shape[-1] - 1 - (self.probs > 0).flip(-1).to(torch.uint8).argmax(-1)
+        return (uniform >= thresholds).sum(-1).minimum(last)
+
+    def mode(self) -> Tensor:
+        """Returns the most likely assignment, `(L, T)` int64 (paper, section "Inference"); ties go to the first."""
+        return self.probs.argmax(-1)
+
+    def entropy(self) -> Tensor:
+        """Returns the entropy of each categorical in nats, `(L, T)`, in [0, log K_l]."""
+        return torch.special.entr(self.probs).sum(-1)  # type: ignore[no-any-return]
+
+    def normalized_entropy(self) -> Tensor:
+        """Returns the entropy of each categorical divided by log K_l, `(L, T)`, in [0, 1]; 0 where K_l = 1."""
+        largest = torch.tensor(self.weights_per_layer, dtype=self.probs.dtype).log()[:, None]
+        return torch.where(largest > 0, self.entropy() / largest, 0.0)
+
+    def log_prob(self, population: Tensor) -> Tensor:
+        """Returns the log-probability of each assignment.
+
+        Args:
+            population: `(S, L, T)` int64.
+
+        Returns:
+            `(S,)`, -inf where an assignment cannot be drawn.
+        """
+        probs = self.probs.expand(len(population), -1, -1, -1)
+        return probs.gather(-1, population.unsqueeze(-1)).log().sum((1, 2, 3))
+
+    def natural_gradient(self, population: Tensor, utilities: Tensor) -> Tensor:
+        r"""Estimates the natural gradient of the expected utility (paper, equation for the search gradient).
+
+        .. math:: \frac{1}{S} \sum_s u_s (\mathrm{onehot}(a_s) - \pi)
+
+        Args:
+            population: `(S, L, T)` int64, drawn from this distribution.
+            utilities: `(S,)`, one for each assignment, or `(S, T)`, one for each assignment and task.
+
+        Returns:
+            `(L, T, max K)`; sums to 0 over the copies, 0 in the padding.
+
+        Raises:
+            ValueError: If the shapes do not fit.
+        """
+        size, layers, tasks = population.shape
+        expected = (self.num_layers, self.num_tasks)
+        if (layers, tasks) != expected or utilities.shape not in ((size,), (size, tasks)):
+            raise ValueError(
+                f"A population of shape {tuple(population.shape)} with utilities of shape "
+                f"{tuple(utilities.shape)} does not fit a distribution over (L, T) = {expected}."
+            )
+        weights = utilities.to(self.probs.dtype).reshape(size, 1, -1, 1)
+        one_hot = nn.functional.one_hot(population, self.probs.shape[-1]).to(self.probs.dtype)
+        return (weights * (one_hot - self.probs)).mean(0)
+
+    @torch.no_grad()
+    def update(self, population: Tensor, utilities: Tensor, learning_rate: float) -> None:
+        """Takes one NES step (Algorithm 1, StepNES): ascends the natural gradient, clamps and renormalises.
+
+        Args:
+            population: `(S, L, T)` int64, drawn from this distribution.
+            utilities: `(S,)` or `(S, T)` in [-1, 1].
+            learning_rate: The paper's eta_pi.
+        """
+        stepped = self.probs + learning_rate * self.natural_gradient(population, utilities)
+        floored = stepped.clamp(min=self.min_probability).where(self.valid, 0.0)
+        self.probs.copy_(floored / floored.sum(-1, keepdim=True))
+
+    @torch.no_grad()
+    def restore(self, probs: Tensor) -> None:
+        """Puts back earlier probabilities, `(L, T, max K)`, when a step that changed them fails."""
+        self.probs.copy_(probs)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SearchDistribution":
+        """Follows a module's casts to float64, and no other cast or move."""
+        if fn(torch.empty(0, dtype=self.probs.dtype)).dtype == torch.float64:
+            self.probs = self.probs.double()
+        return self
+
+
+def _check_sizes(weights_per_layer: Sequence[int], num_tasks: int, min_probability: float) -> None:
+    if not weights_per_layer or min(weights_per_layer) < 1:
+        raise ValueError(f"weights_per_layer must be positive for each layer, but is {list(weights_per_layer)}.")
+    if num_tasks < 1:
+        raise ValueError(f"There must be at least one task, but num_tasks is {num_tasks}.")
+    largest = max(weights_per_layer)
+    if not min_probability >= 0 or min_probability * largest >= 1:
+        raise ValueError(
+            f"min_probability {min_probability} cannot hold for weights_per_layer {largest}: {largest} "
+            f"probabilities of at least {min_probability} would sum to more than 1. Choose min_probability in "
+            f"[0, {1 / largest:.4g}) or fewer weights."
+        )
+
+
+def _checked_probs(initial: Sequence[Sequence[Sequence[float]]] | Tensor, valid: Tensor, num_tasks: int) -> Tensor:
+    try:
+        probs = torch.as_tensor(initial, dtype=torch.float64).cpu()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"initial_probs is not a rectangular (L, T, max K) array: {error}") from error
+    shape = (valid.shape[0], num_tasks, valid.shape[-1])
+    if probs.shape != shape:
+        raise ValueError(f"initial_probs must have the shape (L, T, max K) = {shape}, not {tuple(probs.shape)}.")
+    sums_to_one = torch.allclose(probs.sum(-1), torch.ones(shape[:2], dtype=torch.float64), atol=1e-4)
+    if not sums_to_one or bool((probs < 0).any()) or bool((probs * ~valid).any()):
+        raise ValueError(
+            "initial_probs must be non-negative, sum to 1 over the copies of each layer and task, and be 0 beyond "
+            "weights_per_layer."
+        )
+    return probs / probs.sum(-1, keepdim=True)

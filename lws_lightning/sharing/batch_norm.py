@@ -1,0 +1,205 @@
+"""Batch normalisation with the statistics of one task's batch, for many tasks' batches in one pass."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+__all__ = ["RunningStats", "TaskBatchNorm", "Visits", "convert_batch_norms", "restore_batch_norms", "visiting"]
+
+RunningStats = Literal["mean", "per_visit"]
+"""How running statistics follow the visits of a step: see `TaskBatchNorm`."""
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Which nodes a copy computes and in which order a plain loop would visit them.
+
+    Attributes:
+        num_nodes: n; the copy's input holds n times B images, node by node.
+        nodes: `(V,)` int64, the node of each visit.
+    """
+
+    num_nodes: int
+    nodes: Tensor
+
+    def weights(self, momentum: float, running_stats: RunningStats) -> tuple[Tensor, float]:
+        """Returns each node's weight `(n,)` (float64) in the new running statistics, and that of the old ones."""
+        visits = len(self.nodes)
+        if running_stats == "mean":
+            each = torch.full((visits,), momentum / visits, dtype=torch.float64)
+            kept = 1 - momentum
+        else:
+            later_visits = torch.arange(visits - 1, -1, -1, dtype=torch.float64)
+            each = momentum * (1 - momentum) ** later_visits
+            kept = (1 - momentum) ** visits
+        return torch.zeros(self.num_nodes, dtype=torch.float64).index_add_(0, self.nodes, each), kept
+
+
+class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Batch normalisation as if each task's network ran alone.
+
+    In training, the B images of each node (one task's batch under one prefix of an assignment) are normalised with
+    their own statistics. The running statistics do not move in the forward pass but in `commit`, once a step, after
+    it is known that the step is good:
+
+    - `mean`: by the momentum towards the mean over the step's visits, whatever the order of tasks. A copy without a
+      visit keeps its statistics.
+    - `per_visit`: as the authors' program does it, by the momentum at every visit, one after the other
+      (assignments outside, tasks inside), here in closed form. With many tasks the last ones then dominate.
+
+    The paper does not say how batch normalisation treats the tasks. In eval mode, and outside a population's pass,
+    this is torch's own batch normalisation.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.visits: Visits | None = None
+        self.running_stats: RunningStats = "mean"
+        self._pending: tuple[Tensor, Tensor, float] | None = None
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"Batch normalisation expects at least two dimensions, not {input.dim()}.")
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalises `(n * B, C, ...)`."""
+        if self.visits is None or not (self.training or self.running_mean is None):
+            return super().forward(input)
+        if input.numel() == self.visits.num_nodes * input.shape[1]:
+            raise ValueError(
+                "Batch normalisation in training needs more than one value of each channel. Take larger batches."
+            )
+        output, mean, inverse_std = _NodeBatchNorm.apply(input, self.weight, self.bias, self.visits.num_nodes, self.eps)
+        self.collect(mean, inverse_std, input.numel() // mean.numel())
+        return output  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def collect(self, mean: Tensor, inverse_std: Tensor, count: int) -> None:
+        """Keeps the statistics of a pass for `commit`.
+
+        Args:
+            mean: `(n, C)`, of each node.
+            inverse_std: `(n, C)`, one over the root of biased variance plus eps.
+            count: Over how many values of a channel each was computed.
+        """
+        visits = self.visits
+        if visits is None or not self.track_running_stats:
+            return
+        assert self.num_batches_tracked is not None
+        momentum = self.momentum
+        if momentum is None:
+            momentum = 1 / (int(self.num_batches_tracked) + 1)
+        weights, kept = visits.weights(momentum, self.running_stats)
+        weights = weights.to(mean, non_blocking=True)
+        variance = (inverse_std**-2 - self.eps) * (count / max(count - 1, 1))
+        self._pending = (weights @ mean, weights @ variance, kept)
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Moves the running statistics by what the last training pass has seen."""
+        if self._pending is None:
+            return
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        mean, variance, kept = self._pending
+        self.running_mean.mul_(kept).add_(mean)
+        self.running_var.mul_(kept).add_(variance)
+        self.num_batches_tracked.add_(1)
+        self._pending = None
+
+    def discard(self) -> None:
+        """Forgets what the last training pass has seen."""
+        self._pending = None
+
+
+@contextmanager
+def visiting(norms: Sequence[tuple[TaskBatchNorm, Visits]]) -> Iterator[None]:
+    """Tells batch normalisations which nodes the input of the enclosed pass consists of."""
+    for norm, visits in norms:
+        norm.visits = visits
+    try:
+        yield
+    finally:
+        for norm, _ in norms:
+            norm.visits = None
+
+
+def convert_batch_norms(module: nn.Module) -> nn.Module:
+    """Replaces torch's batch normalisations in a module by `TaskBatchNorm`, keeping parameters and buffers."""
+    return _replace(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), lambda norm: TaskBatchNorm)
+
+
+def restore_batch_norms(module: nn.Module, dimensions: int = 2) -> nn.Module:
+    """Replaces each `TaskBatchNorm` by torch's own batch normalisation, keeping parameters and buffers."""
+    plain = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}[dimensions]
+    return _replace(module, (TaskBatchNorm,), lambda norm: plain)
+
+
+def _replace(module: nn.Module, old: tuple[type[nn.Module], ...], new: Any) -> nn.Module:
+    if type(module) in old:
+        norm: Any = module
+        replacement: nn.Module = new(norm)(
+            norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats
+        )
+        replacement._parameters, replacement._buffers = norm._parameters, norm._buffers
+        return replacement.train(norm.training)
+    for name, child in module.named_children():
+        setattr(module, name, _replace(child, old, new))
+    return module
+
+
+class _NodeBatchNorm(torch.autograd.Function):
+    """Torch's batch normalisation kernel on each node's slice, written into one tensor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, num_nodes: int, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        output = torch.empty_like(input)
+        statistics_dtype = weight.dtype if weight is not None else input.dtype
+        mean = input.new_empty(num_nodes, input.shape[1], dtype=statistics_dtype)
+        inverse_std = torch.empty_like(mean)
+        for images, out, m, s in zip(input.chunk(num_nodes), output.chunk(num_nodes), mean, inverse_std, strict=True):
+            torch.native_batch_norm(images, weight, bias, None, None, True, 0.0, eps, out=(out, m, s))
+        ctx.save_for_backward(input, weight, mean, inverse_std)
+        ctx.eps = eps
+        ctx.mark_non_differentiable(mean, inverse_std)
+        return output, mean, inverse_std
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        input, weight, mean, inverse_std = ctx.saved_tensors
+        num_nodes = len(mean)
+        grad_output = grad_output.contiguous(memory_format=_memory_format(input))
+        grad_input = torch.empty_like(input)
+        grad_weight, grad_bias = torch.empty_like(mean), torch.empty_like(mean)
+        for images, upstream, m, s, *out in zip(
+            input.chunk(num_nodes),
+            grad_output.chunk(num_nodes),
+            mean,
+            inverse_std,
+            grad_input.chunk(num_nodes),
+            grad_weight,
+            grad_bias,
+            strict=True,
+        ):
+            torch.ops.aten.native_batch_norm_backward.out(
+                upstream, images, weight, None, None, m, s, True, ctx.eps, [True, True, True],
+                out0=out[0], out1=out[1], out2=out[2],
+            )  # fmt: skip
+        if weight is None:
+            return grad_input, None, None, None, None
+        return grad_input, grad_weight.sum(0), grad_bias.sum(0), None, None
+
+
+def _memory_format(tensor: Tensor) -> torch.memory_format:
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        return torch.channels_last
+    return torch.contiguous_format

@@ -1,0 +1,91 @@
+"""A position of the base network: one block common to all tasks, or a set of interchangeable copies."""
+
+import copy
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from lws_lightning.sharing.batch_norm import TaskBatchNorm, Visits, convert_batch_norms
+from lws_lightning.sharing.fusion import Lockstep
+from lws_lightning.sharing.plan import LayerPlan
+
+__all__ = ["CommonLayer", "SharedLayer", "gather_nodes"]
+
+
+class SharedLayer(nn.Module):
+    """A weight set: K interchangeable copies of one layer's block.
+
+    Args:
+        block: The block, mapping a batch of images to a batch of activations image by image (batch normalisation
+            excepted). The copies are deep copies of it.
+        num_weights: K.
+        initialise: Called with each copy and its number, to give it weights of its own.
+
+    Attributes:
+        copies: The K blocks.
+    """
+
+    def __init__(
+        self, block: nn.Module, num_weights: int, initialise: Callable[[nn.Module, int], None] | None = None
+    ) -> None:
+        super().__init__()
+        self.copies = nn.ModuleList(convert_batch_norms(copy.deepcopy(block)) for _ in range(num_weights))
+        if initialise is not None:
+            for number, module in enumerate(self.copies):
+                initialise(module, number)
+        self._lockstep = Lockstep(list(self.copies))
+
+    @property
+    def num_weights(self) -> int:
+        """K."""
+        return len(self.copies)
+
+    def norms(self) -> Iterable[TaskBatchNorm]:
+        """Yields the batch normalisations of all copies."""
+        for module in self.copies.modules():
+            if isinstance(module, TaskBatchNorm):
+                yield module
+
+    def forward(self, activations: Tensor, plan: LayerPlan, batch_size: int) -> Tensor:
+        """Computes the nodes of this layer.
+
+        Args:
+            activations: `(parent nodes * B, ...)`, node by node.
+            plan: Which copy computes which nodes.
+            batch_size: B.
+
+        Returns:
+            `(nodes * B, ...)`, in the plan's order.
+        """
+        inputs = gather_nodes(activations, plan.parents, batch_size)
+        parts = torch.split(inputs, [size * batch_size for size in plan.sizes])
+        visits = [Visits(size, nodes) for size, nodes in zip(plan.sizes, plan.visit_nodes, strict=True)]
+        return self._lockstep(plan.copies, parts, visits)
+
+
+    def forward_copy(self, activations: Tensor, number: int) -> Tensor:
+        """Runs one copy on `(N, ...)`, as a task's own network does."""
+        if self.training:
+            return self.copies[number](activations)  # type: ignore[no-any-return]
+        everything = Visits(1, torch.zeros(1, dtype=torch.int64))
+        return self._lockstep([number], [activations], [everything])
+
+
+class CommonLayer(SharedLayer):
+    """A layer that all tasks share by construction: a weight set of one that no assignment mentions."""
+
+    def __init__(self, block: nn.Module, initialise: Callable[[nn.Module, int], None] | None = None) -> None:
+        super().__init__(block, 1, initialise)
+
+
+def gather_nodes(activations: Tensor, nodes: Tensor, batch_size: int) -> Tensor:
+    """Selects nodes from `(n * B, ...)`: `(len(nodes) * B, ...)`, in the same memory format."""
+    if nodes.equal(torch.arange(len(activations) // batch_size)):
+        return activations
+    channels_last = activations.dim() == 4 and activations.is_contiguous(memory_format=torch.channels_last)
+    images = activations.permute(0, 2, 3, 1) if channels_last else activations
+    rows = images.reshape(len(images) // batch_size, -1)
+    selected = rows.index_select(0, nodes.to(rows.device, non_blocking=True))
+    selected = selected.view(-1, *images.shape[1:])
+    return selected.permute(0, 3, 1, 2) if channels_last else selected

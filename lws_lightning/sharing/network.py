@@ -1,0 +1,153 @@
+"""The networks of all tasks, made of weight sets, run for a whole population of assignments at once."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm
+from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
+from lws_lightning.sharing.plan import plan_population
+
+__all__ = ["MultiTaskNetwork"]
+
+
+class MultiTaskNetwork(nn.Module):
+    """A chain of layers with weight sets and common layers, and a head for each task.
+
+    Parameters are kept in channels_last, in which convolutions are fastest.
+
+    Args:
+        layers: The chain.
+        heads: T output layers.
+
+    Attributes:
+        layers: The chain as modules.
+        heads: The T heads.
+    """
+
+    def __init__(self, layers: Sequence[SharedLayer], heads: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.heads = nn.ModuleList(heads)
+        self._chain = list(layers)
+        learned = iter(range(len(layers)))
+        self._learned_layers = [None if isinstance(layer, CommonLayer) else next(learned) for layer in layers]
+        self.to(memory_format=torch.channels_last)
+
+    @property
+    def weights_per_layer(self) -> list[int]:
+        """K_l of each learned layer."""
+        return [layer.num_weights for layer in self._chain if not isinstance(layer, CommonLayer)]
+
+    def forward(self, images: Tensor, population: Tensor, tasks: Sequence[int] | None = None) -> list[Tensor]:
+        """Runs a population of assignments on one batch of each task.
+
+        Gives what a loop over assignments and tasks gives that runs each task's network alone on its B images,
+        in training as in eval mode, but computes each distinct prefix once and each copy in one pass.
+
+        Args:
+            images: `(T', B, ...)` floating point, a batch of each of T' tasks.
+            population: `(S, L, T')` int64 on the CPU, entry (s, l, t) in `[0, K_l)`.
+            tasks: The T' tasks; None for all T in order.
+
+        Returns:
+            For each of the T' tasks its logits, `(S, B, classes_t)`.
+        """
+        tasks = range(len(self.heads)) if tasks is None else tasks
+        batch_size = images.shape[1]
+        plan = plan_population(population, self._learned_layers)
+        activations = _flatten_tasks(images)
+        for layer, layer_plan in zip(self._chain, plan.layers, strict=True):
+            activations = layer(activations, layer_plan, batch_size)
+        features = gather_nodes(activations, plan.leaves, batch_size)
+        parts = torch.split(features, [leaves * batch_size for leaves in plan.leaves_per_task])
+        logits = []
+        for task, leaf_of, part in zip(tasks, plan.leaf_of.T, parts, strict=True):
+            outputs = self.heads[task](part)
+            outputs = outputs.view(-1, batch_size, outputs.shape[-1])
+            logits.append(outputs.index_select(0, leaf_of.to(outputs.device, non_blocking=True)))
+        return logits
+
+    def forward_task(self, images: Tensor, assignment: Tensor, task: int) -> Tensor:
+        """Runs one task's own network.
+
+        Args:
+            images: `(N, ...)` floating point.
+            assignment: `(L, T)` int64.
+            task: Which task's network, in `[0, T)`.
+
+        Returns:
+            `(N, classes)` logits.
+        """
+        activations = images.contiguous(memory_format=_memory_format(images))
+        for layer, number in zip(self._chain, self._copies_of(assignment, task), strict=True):
+            activations = layer.forward_copy(activations, number)
+        return self.heads[task](activations)  # type: ignore[no-any-return]
+
+    def task_modules(self, assignment: Tensor, task: int) -> list[nn.Module]:
+        """Returns the blocks and the head that make up one task's network, in order."""
+        numbers = self._copies_of(assignment, task)
+        return [*(layer.copies[n] for layer, n in zip(self._chain, numbers, strict=True)), self.heads[task]]
+
+    def _copies_of(self, assignment: Tensor, task: int) -> list[int]:
+        """Returns for each layer of the chain the copy that a task uses."""
+        copies = assignment[:, task].tolist()
+        return [0 if index is None else copies[index] for index in self._learned_layers]
+
+    def copies(self) -> Iterator[tuple[int | None, int, nn.Module]]:
+        """Yields (index of the learned layer or None for a common one, number of the copy, block)."""
+        for layer, index in zip(self._chain, self._learned_layers, strict=True):
+            for number, block in enumerate(layer.copies):
+                yield index, number, block
+
+    def parameters_in_use(self, assignment: Tensor) -> int:
+        """Counts the distinct parameters that the tasks' networks consist of under an assignment `(L, T)`."""
+        used = {
+            parameter
+            for task in range(len(self.heads))
+            for module in self.task_modules(assignment, task)
+            for parameter in module.parameters()
+        }
+        return sum(parameter.numel() for parameter in used)
+
+    def norms(self) -> Iterator[TaskBatchNorm]:
+        """Yields every batch normalisation whose running statistics wait for `commit_running_stats`."""
+        for layer in self._chain:
+            yield from layer.norms()
+
+    def set_running_stats(self, running_stats: RunningStats) -> None:
+        """Chooses how running statistics follow the visits of a step (see `TaskBatchNorm`)."""
+        for norm in self.norms():
+            norm.running_stats = running_stats
+
+    def commit_running_stats(self) -> None:
+        """Moves all running statistics by what the last training pass has seen."""
+        for norm in self.norms():
+            norm.commit()
+
+    def discard_running_stats(self) -> None:
+        """Forgets what the last training pass has seen."""
+        for norm in self.norms():
+            norm.discard()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Puts the network into eval mode, and afterwards each submodule back into the mode it had."""
+        modes = [(module, module.training) for module in self.modules()]
+        self.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+
+def _flatten_tasks(images: Tensor) -> Tensor:
+    flat = images.flatten(0, 1)
+    return flat.contiguous(memory_format=_memory_format(flat))
+
+
+def _memory_format(images: Tensor) -> torch.memory_format:
+    return torch.channels_last if images.dim() == 4 else torch.contiguous_format
