@@ -57,10 +57,10 @@ release-check: install ## slow tests; then build the wheel and use it in an empt
 	trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m venv "$$folder/venv"; \
 	"$$folder/venv/bin/python" -m pip install "$$wheel[digits]"; \
-	cp -r configs/quickstart "$$folder"; \
 	cd "$$folder"; \
+	configs=$$(venv/bin/python -c 'import lws_lightning; print(lws_lightning.__path__[0])')/configs; \
 	for name in $(QUICKSTART); do \
-	    venv/bin/lws fit --config quickstart/$$name.yaml --trainer.max_steps 20 \
+	    venv/bin/lws fit --config "$$configs/quickstart/$$name.yaml" --trainer.max_steps 20 \
 	        --trainer.val_check_interval 10 --trainer.default_root_dir "runs/$$name"; \
 	done; \
 	venv/bin/lws report runs
