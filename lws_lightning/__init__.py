@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lws_lightning.data import DKLMNIST, Digits, MultiTaskDataModule, TaskData
-    from lws_lightning.methods import FixedSharing, LearnedWeightSharing, MultiTaskMethod
+    from lws_lightning.methods import FixedSharing, LearnedWeightSharing, MultiTaskMethod, NonFiniteError
     from lws_lightning.search import SearchDistribution
     from lws_lightning.sharing import MultiTaskNetwork
 
@@ -21,6 +21,7 @@ __all__ = [
     "MultiTaskDataModule",
     "MultiTaskMethod",
     "MultiTaskNetwork",
+    "NonFiniteError",
     "SearchDistribution",
     "TaskData",
 ]
@@ -29,7 +30,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "data": ("DKLMNIST", "Digits", "MultiTaskDataModule", "TaskData"),
-    "methods": ("FixedSharing", "LearnedWeightSharing", "MultiTaskMethod"),
+    "methods": ("FixedSharing", "LearnedWeightSharing", "MultiTaskMethod", "NonFiniteError"),
     "search": ("SearchDistribution",),
     "sharing": ("MultiTaskNetwork",),
 }

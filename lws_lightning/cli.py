@@ -15,7 +15,7 @@ import lws_lightning.methods  # noqa: F401
 from lws_lightning import __version__
 from lws_lightning.callbacks import RunRecord
 from lws_lightning.data import MultiTaskDataModule
-from lws_lightning.methods import MultiTaskMethod
+from lws_lightning.methods import MultiTaskMethod, check_trainer
 from lws_lightning.results import comparison_table, load_runs
 
 __all__ = ["LWSCLI", "main"]
@@ -40,6 +40,17 @@ class LWSCLI(LightningCLI):
         """Links the method's arguments that come from the data."""
         for name in _FROM_THE_DATA:
             parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
+
+    def before_instantiate_classes(self) -> None:
+        """Refuses values in a configuration that come from the data."""
+        given = self._get(self.config, "model").get("init_args") or {}
+        for name in _FROM_THE_DATA:
+            if given.get(name) not in (None, "val"):  # "val" is the default of validation_prefix
+                raise SystemExit(f"lws: model.init_args.{name} cannot be given: it comes from the data.")
+
+    def before_fit(self) -> None:
+        """Refuses Trainer options that cannot work before any process is started."""
+        check_trainer(self.trainer)
 
     def before_validate(self) -> None:
         """Refuses to evaluate networks that nobody trained."""
@@ -77,6 +88,9 @@ def main(args: Sequence[str] | None = None) -> None:
         report(arguments[1:])
         return
     _refuse_what_the_data_say(arguments)
+    arguments = _with_config_of_checkpoint(arguments)
+    if args is None:  # given as args, LightningCLI would warn of a command line beside them
+        sys.argv[1:] = arguments
     LWSCLI(
         MultiTaskMethod,
         MultiTaskDataModule,
@@ -91,7 +105,7 @@ def main(args: Sequence[str] | None = None) -> None:
             "description": "Learned Weight Sharing. Besides the subcommands below: lws report FOLDER... prints a "
             "table of the runs found there.",
         },
-        args=_with_config_of_checkpoint(arguments),
+        args=None if args is None else arguments,
     )
 
 

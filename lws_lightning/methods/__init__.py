@@ -1,6 +1,7 @@
 """LightningModules: learned sharing and the systems that it is compared with."""
 
 from lws_lightning.methods.base import MultiTaskMethod
+from lws_lightning.methods.checks import check_trainer
 from lws_lightning.methods.evaluation import Evaluation, TaskEvaluation
 from lws_lightning.methods.fixed import FixedSharing
 from lws_lightning.methods.learned import LearnedWeightSharing
@@ -13,4 +14,5 @@ __all__ = [
     "MultiTaskMethod",
     "NonFiniteError",
     "TaskEvaluation",
+    "check_trainer",
 ]

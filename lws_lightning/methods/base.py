@@ -1,5 +1,6 @@
 """What every method shares: the networks, the update of the weights, evaluation, checkpoints."""
 
+import inspect
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -76,7 +77,7 @@ class MultiTaskMethod(LightningModule):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(ignore=[] if isinstance(network, str) else ["network"])
+        self._save_options(ignore=[] if isinstance(network, str) else ["network"])
         check_task_info(task_names, num_classes, image_shape)
         for name, value in {"lr": lr, "clip_grad_norm": clip_grad_norm}.items():
             if value is not None and not value > 0:
@@ -100,6 +101,19 @@ class MultiTaskMethod(LightningModule):
         self.errors = TaskErrors(len(task_names))
         self.evaluations: dict[str, Evaluation] = {}
         self._evaluated_assignment: Tensor | None = None
+
+    def _save_options(self, ignore: list[str]) -> None:
+        """Saves the options as hyper-parameters, so that the class can be made again from a checkpoint.
+
+        Of a user's subclass only its own arguments are saved, because it may itself set those of its base.
+        """
+        own_frame = inspect.currentframe()
+        assert own_frame is not None
+        outermost = innermost = frame = own_frame.f_back
+        while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is self:
+            outermost, frame = frame, frame.f_back
+        of_this_package = type(self).__module__.split(".")[0] == __name__.split(".")[0]
+        self.save_hyperparameters(ignore=ignore, frame=innermost if of_this_package else outermost)
 
     # What a subclass says
 

@@ -33,10 +33,11 @@ def check_trainer(trainer: Trainer) -> None:
             "trainer.accumulate_grad_batches cannot work, because this method optimises manually, and every training "
             "step is one update of pi and one of the weights. Use a larger data.batch_size instead."
         )
-    if trainer.world_size > 1:
+    processes = max(trainer.world_size, trainer.num_devices * trainer.num_nodes)
+    if processes > 1:
         raise ValueError(
             f"This version trains in one process, but trainer.devices, trainer.num_nodes and trainer.strategy ask for "
-            f"{trainer.world_size}: pi would drift apart between them. Set trainer.devices: 1 and trainer.num_nodes: 1."
+            f"{processes}: pi would drift apart between them. Set trainer.devices: 1 and trainer.num_nodes: 1."
         )
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         monitor = getattr(callback, "monitor", None)

@@ -10,6 +10,7 @@ __all__ = ["apply_learning_rate", "compare_options"]
 _PART_OF_THE_STATE = frozenset(
     {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "sharing", "prior_layers", "seed"}
 )
+_REMEDIES = {"task_names": "It comes from the data: see data.tasks.", "seed": "See seed_everything."}
 _OF_NO_CONSEQUENCE = frozenset({"validation_prefix", "initial_probs"})
 
 
@@ -20,14 +21,15 @@ def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Non
         ValueError: If one differs that the saved state depends on.
     """
     ignored = {name for name in saved if name.startswith("_")} | _OF_NO_CONSEQUENCE
-    for name in sorted(saved.keys() & current.keys() - ignored):
+    # Of what comes from the data the names of the tasks say most.
+    for name in sorted(saved.keys() & current.keys() - ignored, key=lambda name: (name != "task_names", name)):
         old, new = _plain(saved[name]), _plain(current[name])
         if old == new:
             continue
         if name in _PART_OF_THE_STATE:
             raise ValueError(
                 f"model.{name} is {new!r}, but the checkpoint was trained with {old!r} and cannot go on with another. "
-                "Leave the option out, or start without --ckpt_path."
+                + _REMEDIES.get(name, "Leave the option out, or start without --ckpt_path.")
             )
         rank_zero_warn(f"Resuming with model.{name} {new!r} instead of the checkpoint's {old!r}.")
 

@@ -52,8 +52,8 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
     - `per_visit`: as the authors' program does it, by the momentum at every visit, one after the other
       (assignments outside, tasks inside), here in closed form. With many tasks the last ones then dominate.
 
-    The paper does not say how batch normalisation treats the tasks. In eval mode, and outside a population's pass,
-    this is torch's own batch normalisation.
+    The paper does not say how batch normalisation treats the tasks. In eval mode (with running statistics), and outside
+    a population's pass, this is torch's own batch normalisation.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from lws_lightning.sharing.batch_norm import TaskBatchNorm, Visits, visiting
 
-__all__ = ["Lockstep"]
+__all__ = ["run_copies"]
 
 
 @dataclass(frozen=True)
@@ -37,55 +37,50 @@ class _Segment:
         return (self.relu if self.pool is None else self.pool) + 1
 
 
-class Lockstep:
+def run_copies(copies: Sequence[nn.Module], parts: Sequence[Tensor], visits: Sequence[Visits]) -> Tensor:
     """Runs copies of one block, each on its own part of a layer's nodes.
 
     Args:
-        copies: Copies of a block. If it is a plain `nn.Sequential`, its modules run in lockstep.
+        copies: Copies of a block. If they are plain `nn.Sequential`, their modules run in lockstep.
+        parts: For each of them its input `(n_k * B, ...)`.
+        visits: For each of them what its input consists of.
+
+    Returns:
+        `(sum_k n_k * B, ...)`.
     """
-
-    def __init__(self, copies: Sequence[nn.Module]) -> None:
-        in_order = all(type(block) is nn.Sequential for block in copies)
-        self._chains: list[list[nn.Module]] = [list(block) if in_order else [block] for block in copies]  # type: ignore[call-overload]
-        self._norms = [[part for part in block.modules() if isinstance(part, TaskBatchNorm)] for block in copies]
-        self._segments = {segment.conv: segment for segment in _find_segments(self._chains[0])}
-
-    def __call__(self, numbers: Sequence[int], parts: Sequence[Tensor], visits: Sequence[Visits]) -> Tensor:
-        """Runs some of the copies.
-
-        Args:
-            numbers: The copies in use.
-            parts: For each of them its input `(n_k * B, ...)`.
-            visits: For each of them what its input consists of.
-
-        Returns:
-            `(sum_k n_k * B, ...)`.
-        """
-        chains = [self._chains[number] for number in numbers]
-        nodes = [v.num_nodes for v in visits]
-        with visiting([(norm, v) for number, v in zip(numbers, visits, strict=True) for norm in self._norms[number]]):
-            position = 0
-            while position < len(chains[0]):
-                if len(parts) < len(chains):  # the last segment left the nodes of all copies in one tensor
-                    batch_size = len(parts[0]) // sum(nodes)
-                    parts = torch.split(parts[0], [size * batch_size for size in nodes])
-                segment = self._segments.get(position)
-                if segment is not None and not _has_hooks(chains, segment):
-                    parts = _run_segment(parts, chains, segment)
-                    position = segment.end
-                else:
-                    parts = [chain[position](part) for chain, part in zip(chains, parts, strict=True)]
-                    position += 1
-        return parts[0] if len(parts) == 1 else torch.cat(list(parts))
-
-
-def _find_segments(modules: list[nn.Module]) -> list[_Segment]:
-    kinds = [type(module) for module in modules]
-    starts = [i for i in range(len(kinds) - 2) if kinds[i : i + 3] == [nn.Conv2d, TaskBatchNorm, nn.ReLU]]
-    return [
-        _Segment(i, i + 1, i + 2, i + 3 if i + 3 < len(modules) and _is_plain_pool(modules[i + 3]) else None)
-        for i in starts
+    chains = [list(block) if type(block) is nn.Sequential else [block] for block in copies]
+    segments = _find_segments(chains[0])
+    nodes = [visit.num_nodes for visit in visits]
+    norms = [
+        (module, visit)
+        for block, visit in zip(copies, visits, strict=True)
+        for module in block.modules()
+        if isinstance(module, TaskBatchNorm)
     ]
+    with visiting(norms):
+        position = 0
+        while position < len(chains[0]):
+            if len(parts) < len(chains):  # the last segment left the nodes of all copies in one tensor
+                batch_size = len(parts[0]) // sum(nodes)
+                parts = torch.split(parts[0], [size * batch_size for size in nodes])
+            segment = segments.get(position)
+            if segment is not None and not _has_hooks(chains, segment):
+                parts = _run_segment(parts, chains, segment)
+                position = segment.end
+            else:
+                parts = [chain[position](part) for chain, part in zip(chains, parts, strict=True)]
+                position += 1
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def _find_segments(modules: Sequence[nn.Module]) -> dict[int, _Segment]:
+    """Finds what can run as one, by the position of its convolution."""
+    segments = {}
+    for i in range(len(modules) - 2):
+        if [type(module) for module in modules[i : i + 3]] == [nn.Conv2d, TaskBatchNorm, nn.ReLU]:
+            pooled = i + 3 < len(modules) and _is_plain_pool(modules[i + 3])
+            segments[i] = _Segment(i, i + 1, i + 2, i + 3 if pooled else None)
+    return segments
 
 
 def _is_plain_pool(module: nn.Module) -> bool:

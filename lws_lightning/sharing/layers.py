@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lws_lightning.sharing.batch_norm import TaskBatchNorm, Visits, convert_batch_norms
-from lws_lightning.sharing.fusion import Lockstep
+from lws_lightning.sharing.fusion import run_copies
 from lws_lightning.sharing.plan import LayerPlan
 
 __all__ = ["CommonLayer", "SharedLayer", "gather_nodes"]
@@ -34,7 +34,6 @@ class SharedLayer(nn.Module):
         if initialise is not None:
             for number, module in enumerate(self.copies):
                 initialise(module, number)
-        self._lockstep = Lockstep(list(self.copies))
 
     @property
     def num_weights(self) -> int:
@@ -61,15 +60,14 @@ class SharedLayer(nn.Module):
         inputs = gather_nodes(activations, plan.parents, batch_size)
         parts = torch.split(inputs, [size * batch_size for size in plan.sizes])
         visits = [Visits(size, nodes) for size, nodes in zip(plan.sizes, plan.visit_nodes, strict=True)]
-        return self._lockstep(plan.copies, parts, visits)
-
+        return run_copies([self.copies[number] for number in plan.copies], parts, visits)
 
     def forward_copy(self, activations: Tensor, number: int) -> Tensor:
         """Runs one copy on `(N, ...)`, as a task's own network does."""
         if self.training:
             return self.copies[number](activations)  # type: ignore[no-any-return]
         everything = Visits(1, torch.zeros(1, dtype=torch.int64))
-        return self._lockstep([number], [activations], [everything])
+        return run_copies([self.copies[number]], [activations], [everything])
 
 
 class CommonLayer(SharedLayer):

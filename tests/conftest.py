@@ -1,0 +1,57 @@
+"""What every test stands on: one thread, and helpers that train on tiny data."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+
+from lws_lightning.cli import main
+
+sys.path.insert(0, str(Path(__file__).parent / "data"))  # fakes.py
+
+REPOSITORY = Path(__file__).parent.parent
+CONFIGS = REPOSITORY / "configs"
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch, tmp_path):
+    """No test sees another's seed or leaves files in the checkout."""
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield
+    os.environ.pop("PL_GLOBAL_SEED", None)
+
+
+@pytest.fixture
+def lws(monkeypatch):
+    """Runs the command `lws` in this process."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["lws"])
+        main([str(argument) for argument in arguments])
+
+    return run
+
+
+@pytest.fixture
+def quiet_trainer(tmp_path):
+    """Makes a Trainer that writes into the test's folder only."""
+
+    def make(**options):
+        defaults = {
+            "accelerator": "cpu",
+            "default_root_dir": tmp_path,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "logger": False,
+            "enable_checkpointing": False,
+            "num_sanity_val_steps": 0,
+        }
+        return Trainer(**(defaults | options))
+
+    return make

@@ -1,0 +1,339 @@
+"""Whole runs: counting, checkpoints, resume, interruptions, refusals."""
+
+import signal
+import warnings
+
+import pytest
+import torch
+from fakes import Tiny
+from lightning.pytorch import seed_everything
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from small import assert_same, digits, fixed, learned, state_of, tiny_network
+
+from lws_lightning import LearnedWeightSharing, NonFiniteError
+
+
+def load(path):
+    return torch.load(path, weights_only=True)
+
+
+def checkpointing(tmp_path, **options):
+    return ModelCheckpoint(dirpath=tmp_path / "ckpt", filename="{step}", save_top_k=-1, **options)
+
+
+class Recorder(Callback):
+    """Counts evaluations and keeps the state after every step."""
+
+    def __init__(self):
+        self.states, self.evaluations = {}, []
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.states[trainer.global_step] = state_of(pl_module, trainer)
+
+    def on_validation_end(self, trainer, pl_module):
+        self.evaluations.append(trainer.global_step)
+
+
+def test_global_step_counts_training_steps(tmp_path, quiet_trainer, monkeypatch):
+    data, updates = digits(), []
+    module = learned(data)
+    original = module.distribution.update
+    monkeypatch.setattr(module.distribution, "update", lambda *a: (updates.append(1), original(*a)))
+    callback = checkpointing(tmp_path, every_n_train_steps=3)
+    trainer = quiet_trainer(max_steps=7, callbacks=[callback], enable_checkpointing=True, limit_val_batches=0)
+    trainer.fit(module, datamodule=data)
+    assert trainer.global_step == len(updates) == 7
+    assert {int(s["step"]) for s in trainer.optimizers[0].state.values()} == {7}
+    assert sorted(path.name for path in (tmp_path / "ckpt").iterdir()) == ["step=3.ckpt", "step=6.ckpt"]
+
+
+def test_default_checkpoint_of_one_epoch(tmp_path, quiet_trainer):
+    data = digits()
+    trainer = quiet_trainer(max_epochs=1, enable_checkpointing=True)
+    trainer.fit(learned(data), datamodule=data)
+    (path,) = tmp_path.rglob("*.ckpt")
+    assert load(path)["global_step"] == trainer.global_step == 10
+
+
+def test_checkpoint_holds_the_weights_right_after_its_step(tmp_path, quiet_trainer):
+    data, recorder = digits(), Recorder()
+    callback = checkpointing(tmp_path, every_n_train_steps=2)
+    trainer = quiet_trainer(max_steps=6, callbacks=[recorder, callback], enable_checkpointing=True, limit_val_batches=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # Lightning's advice on manual optimization does not apply
+        warnings.filterwarnings("ignore", message="(?!Using ModelCheckpoint)")
+        trainer.fit(learned(data), datamodule=data)
+    for step in (2, 4, 6):
+        saved = load(tmp_path / f"ckpt/step={step}.ckpt")["state_dict"]
+        assert_same(saved, {k: v for k, v in recorder.states[step].items() if not k.startswith("adam")})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("method", [learned, fixed])
+def test_a_run_resumed_from_any_checkpoint_is_the_unbroken_run(tmp_path, quiet_trainer, method, workers):
+    options = {"val_check_interval": 3, "check_val_every_n_epoch": None, "enable_checkpointing": True}
+    unbroken_data = digits(num_workers=workers)
+    unbroken = method(unbroken_data, lr_schedule="cosine", warmup_steps=2)
+    callback = checkpointing(tmp_path, every_n_epochs=1, save_on_train_epoch_end=False)
+    trainer = quiet_trainer(max_steps=13, callbacks=[callback], **options)
+    trainer.fit(unbroken, datamodule=unbroken_data)
+    expected = state_of(unbroken, trainer)
+    paths = sorted((tmp_path / "ckpt").iterdir())
+    assert len(paths) == 4
+    for path in paths if workers == 0 else paths[:1]:
+        data = digits(num_workers=workers)
+        module = method(data, lr_schedule="cosine", warmup_steps=2)
+        recorder = Recorder()
+        resumed = quiet_trainer(max_steps=13, callbacks=[recorder], **(options | {"enable_checkpointing": False}))
+        torch.manual_seed(999)  # the global generator must not matter
+        resumed.fit(module, datamodule=data, ckpt_path=path)
+        assert_same(state_of(module, resumed), expected)
+        start = int(path.stem.split("=")[1])
+        assert recorder.evaluations == [step for step in (3, 6, 9, 12) if step > start]
+
+
+def test_ctrl_c_within_a_step_saves_the_last_complete_one(tmp_path, quiet_trainer, monkeypatch):
+    data = digits()
+    module = learned(data)
+    original, recorder = module.compute_gradients, Recorder()
+
+    def interrupted(*arguments):
+        if module.global_step == 5:
+            signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "compute_gradients", interrupted)
+    callback = checkpointing(tmp_path)
+    trainer = quiet_trainer(max_steps=9, callbacks=[recorder, callback], enable_checkpointing=True)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        trainer.fit(module, datamodule=data)
+    (path,) = (tmp_path / "ckpt").iterdir()
+    saved = load(path)
+    assert saved["global_step"] == 5
+    assert_same(saved["state_dict"], {k: v for k, v in recorder.states[5].items() if not k.startswith("adam")})
+
+    unbroken_data = digits()
+    unbroken = learned(unbroken_data)
+    straight = quiet_trainer(max_steps=9)
+    straight.fit(unbroken, datamodule=unbroken_data)
+    again_data = digits()
+    again = learned(again_data)
+    resumed = quiet_trainer(max_steps=9)
+    resumed.fit(again, datamodule=again_data, ckpt_path=path)
+    assert_same(state_of(again, resumed), state_of(unbroken, straight))
+
+
+def test_ctrl_c_within_an_update_waits_for_its_end(quiet_trainer, monkeypatch):
+    data = digits()
+    module = learned(data)
+    original = module.network.commit_running_stats
+
+    def interrupted():
+        signal.raise_signal(signal.SIGINT)
+        original()
+
+    monkeypatch.setattr(module.network, "commit_running_stats", interrupted)
+    trainer = quiet_trainer(max_steps=9)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        trainer.fit(module, datamodule=data)
+    assert trainer.global_step == 1
+    assert {int(s["step"]) for s in trainer.optimizers[0].state.values()} == {1}
+
+
+@pytest.mark.parametrize("where", ["nes", "sgd", "gradient"])
+def test_what_is_not_finite_never_arrives(tmp_path, quiet_trainer, monkeypatch, where):
+    data, recorder = digits(), Recorder()
+    module = learned(data)
+    original = module.network.forward
+    calls = []
+
+    def poisoned(images, population):
+        logits = original(images, population)
+        calls.append(len(calls))
+        if len(calls) == {"nes": 7, "sgd": 8, "gradient": 8}[where]:  # in the fourth step
+            if where == "gradient":
+                logits[1].register_hook(lambda grad: grad * float("inf"))
+            else:
+                logits[1] = logits[1] * float("nan")
+        return logits
+
+    monkeypatch.setattr(module.network, "forward", poisoned)
+    callback = checkpointing(tmp_path)
+    trainer = quiet_trainer(max_steps=9, callbacks=[recorder, callback], enable_checkpointing=True)
+    with pytest.raises(NonFiniteError, match=r"Step 3: .*upright_parity") as error:
+        trainer.fit(module, datamodule=data)
+    assert "clip_grad_norm" in str(error.value)
+    assert trainer.global_step == 3
+    assert_same(state_of(module, trainer), recorder.states[3])
+    (path,) = (tmp_path / "ckpt").iterdir()
+    assert load(path)["global_step"] == 3
+
+
+def test_a_diverging_run_stops_by_itself(quiet_trainer):
+    data = digits()
+    module = learned(data, lr=1e30)
+    with pytest.raises(NonFiniteError):
+        quiet_trainer(max_steps=20).fit(module, datamodule=data)
+    assert all(bool(torch.isfinite(p).all()) for p in module.network.parameters())
+    assert bool(torch.isfinite(module.distribution.probs).all())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gradient_clip_val": 1.0}, r"model\.clip_grad_norm"),
+        ({"accumulate_grad_batches": 2}, r"data\.batch_size"),
+        ({"devices": 2, "strategy": "ddp_spawn"}, r"trainer\.devices: 1"),
+        ({"callbacks": [EarlyStopping("test_curve/error")]}, r"data\.validation: split"),
+        ({"callbacks": [ModelCheckpoint(monitor="test_curve/error")], "enable_checkpointing": True}, "selected"),
+    ],
+)
+def test_trainer_options_that_cannot_work_are_refused_before_data_are_read(quiet_trainer, options, message):
+    data = Tiny()
+    trainer = quiet_trainer(max_steps=2, **{k: v for k, v in options.items() if k not in ("devices", "strategy")})
+    module = learned(data)
+    if "devices" in options:
+        trainer._accelerator_connector.strategy._num_nodes = 2
+        trainer.strategy.__class__ = type("TwoProcesses", (type(trainer.strategy),), {"world_size": 2})
+        trainer.__class__ = type("TwoProcessTrainer", (type(trainer),), {"world_size": property(lambda self: 2)})
+    with pytest.raises(ValueError, match=message):
+        trainer.fit(module, datamodule=data)
+    assert data.loads == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nes_samples": 1}, "nes_samples"),
+        ({"sgd_samples": 0}, "sgd_samples"),
+        ({"nes_lr": -0.1}, "nes_lr"),
+        ({"lr": 0.0}, "lr must be positive"),
+        ({"clip_grad_norm": 0.0}, "clip_grad_norm"),
+        ({"weights_per_layer": 1001}, "min_probability"),
+        ({"weights_per_layer": [3]}, "weights_per_layer has 1 entries.*'conv', 'dense'"),
+        ({"network": "resnet1001"}, "no network named 'resnet1001'.*dkl_convnet"),
+        ({"network": "dkl_convnet", "image_shape": [1, 4, 4]}, "4x4"),
+        ({"task_names": ["a", "a", "b", "c"]}, "differ from each other"),
+        ({"num_classes": [3]}, "task_info"),
+    ],
+)
+def test_bad_options_name_themselves(options, message):
+    with pytest.raises(ValueError, match=message):
+        learned(digits(), **options)
+
+
+def test_resume_obeys_new_step_sizes_aloud(tmp_path, quiet_trainer):
+    data = digits()
+    callback = checkpointing(tmp_path, every_n_train_steps=3)
+    quiet_trainer(max_steps=3, callbacks=[callback], enable_checkpointing=True).fit(learned(data), datamodule=data)
+    module = learned(data, lr=0.5, nes_lr=0.25)
+    trainer = quiet_trainer(max_steps=4)
+    with pytest.warns(UserWarning, match=r"model\.nes_lr 0\.25 instead of the checkpoint's 0\.1"):
+        trainer.fit(module, datamodule=data, ckpt_path=tmp_path / "ckpt/step=3.ckpt")
+    assert trainer.optimizers[0].param_groups[0]["lr"] == 0.5
+    assert module.nes_lr == 0.25
+
+
+@pytest.mark.parametrize(("options", "name"), [({"seed": 7}, "seed"), ({"weights_per_layer": 4}, "weights_per_layer")])
+def test_resume_refuses_what_the_state_depends_on(tmp_path, quiet_trainer, options, name):
+    data = digits()
+    callback = checkpointing(tmp_path, every_n_train_steps=3)
+    quiet_trainer(max_steps=3, callbacks=[callback], enable_checkpointing=True).fit(learned(data), datamodule=data)
+    with pytest.raises(ValueError, match=rf"model\.{name}"):
+        quiet_trainer(max_steps=4).fit(
+            learned(data, **options), datamodule=data, ckpt_path=tmp_path / "ckpt/step=3.ckpt"
+        )
+
+
+class ShortSignature(LearnedWeightSharing):
+    """What a user derives: few options of its own."""
+
+    def __init__(self, task_names: list, num_classes: list, image_shape: list, width: int = 2, **options):
+        super().__init__(
+            weights_per_layer=width,
+            network="digits_convnet",
+            task_names=task_names,
+            num_classes=num_classes,
+            image_shape=image_shape,
+            **options,
+        )
+
+
+def test_a_subclass_loads_from_its_checkpoint_without_arguments(tmp_path, quiet_trainer):
+    data = digits()
+    module = ShortSignature(**data.task_info)
+    callback = checkpointing(tmp_path, every_n_train_steps=2)
+    quiet_trainer(max_steps=2, callbacks=[callback], enable_checkpointing=True).fit(module, datamodule=data)
+    loaded = ShortSignature.load_from_checkpoint(tmp_path / "ckpt/step=2.ckpt")
+    assert_same(state_of(loaded), state_of(module))
+    images = data.examples("test")[1][0]
+    module.eval(), loaded.eval()
+    torch.testing.assert_close(loaded(images, "upright_parity"), module(images, 1), rtol=0, atol=0)
+
+
+def test_a_callable_network_is_handed_over_again(tmp_path, quiet_trainer):
+    data = digits()
+    module = learned(data)
+    callback = checkpointing(tmp_path, every_n_train_steps=2)
+    quiet_trainer(max_steps=2, callbacks=[callback], enable_checkpointing=True).fit(module, datamodule=data)
+    path = tmp_path / "ckpt/step=2.ckpt"
+    assert "network" not in load(path)["hyper_parameters"]
+    assert_same(state_of(LearnedWeightSharing.load_from_checkpoint(path, network=tiny_network)), state_of(module))
+
+
+def test_errors_are_means_over_images_and_over_tasks(quiet_trainer):
+    data = Tiny(evaluation_batch_size=4)
+    module = learned(data)
+    trainer = quiet_trainer(max_steps=3, val_check_interval=3, check_val_every_n_epoch=None)
+    trainer.fit(module, datamodule=data)
+    module.eval()
+    wrong, images, loss = {}, {}, 0.0
+    for name, (inputs, labels) in zip(data.task_names, data.examples("test"), strict=True):
+        logits = module(inputs, name)
+        wrong[name], images[name] = int((logits.argmax(1) != labels).sum()), len(labels)
+        loss += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
+    metrics = trainer.callback_metrics
+    assert metrics["test_curve/error"].item() == pytest.approx(100 * sum(wrong.values()) / 21)
+    task_errors = [100 * wrong[name] / images[name] for name in data.task_names]
+    assert metrics["test_curve/error_task_mean"].item() == pytest.approx(sum(task_errors) / 3)
+    assert metrics["test_curve/error/c"].item() == pytest.approx(task_errors[2])
+    assert metrics["test_curve/loss"].item() == pytest.approx(loss / 21, rel=1e-5)
+
+
+def test_tasks_without_data_are_left_out_of_the_mean(quiet_trainer):
+    data = Tiny()
+    module = learned(data)
+    trainer = quiet_trainer(max_steps=2, val_check_interval=2, check_val_every_n_epoch=None, limit_val_batches=1)
+    trainer.fit(module, datamodule=data)
+    assert list(module.evaluations["test_curve"].tasks) == ["a"]
+    assert trainer.callback_metrics["test_curve/error_task_mean"].isfinite()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"overfit_batches": 1, "max_epochs": 2},
+        {"fast_dev_run": True},
+        {"limit_train_batches": 2, "limit_val_batches": 1, "max_epochs": 1},
+        {"max_epochs": 1, "profiler": "simple"},
+    ],
+)
+def test_trainer_options_that_users_expect(quiet_trainer, monkeypatch, options):
+    data, seen = digits(), []
+    module = learned(data)
+    original = module.compute_gradients
+    monkeypatch.setattr(module, "compute_gradients", lambda b, p: (seen.append(b.images.clone()), original(b, p))[1])
+    quiet_trainer(**options).fit(module, datamodule=data)
+    assert all(images.shape[:2] == (4, 4) for images in seen)
+    if "overfit_batches" in options:
+        assert len(seen) == 2
+        assert torch.equal(seen[0], seen[1])
+
+
+def test_the_seed_of_seed_everything_is_the_seed(quiet_trainer):
+    seed_everything(5)
+    data = digits()
+    by_environment, by_option = learned(data), learned(data, seed=5)
+    assert by_environment.seed == 5
+    assert_same(state_of(by_environment), state_of(by_option))
+    assert not torch.equal(*(learned(data, seed=s).network.heads[0].weight for s in (5, 6)))

@@ -1,0 +1,225 @@
+"""One training step against Algorithm 1 of the paper, written down as a plain loop."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from small import digits, fixed, learned, state_of, tiny_network
+from torch.nn import functional as F
+
+import lws_lightning.methods
+from lws_lightning.randomness import generator_for
+from lws_lightning.sharing.batch_norm import restore_batch_norms
+
+
+class PlainAlgorithm:
+    """Algorithm 1 with loops over assignments and tasks, torch's own modules, and its own update of pi."""
+
+    def __init__(self, module):
+        self.network = restore_batch_norms(copy.deepcopy(module.network)).double()
+        self.probs = module.distribution.probs.double().clone()
+        self.module = module
+        self.adam = torch.optim.Adam(self.network.parameters(), lr=module.lr)
+
+    def losses(self, batch, population):
+        rows = []
+        for assignment in population:
+            row = []
+            for task, (images, labels) in enumerate(zip(batch.images, batch.labels, strict=True)):
+                logits = self.network.forward_task(images.double() / 255, assignment, task)
+                row.append(F.cross_entropy(logits, labels))
+            rows.append(torch.stack(row))
+        return torch.stack(rows)
+
+    def sample(self, step, phase, size):
+        self.module.distribution.restore(self.probs)
+        return self.module.distribution.sample(size, generator_for(self.module.seed, "population", step, phase))
+
+    def step(self, batch, step):
+        population = self.sample(step, "nes", self.module.nes_samples)
+        self.network.eval()
+        with torch.no_grad():
+            losses = self.losses(batch.nes, population).mean(1)
+        order = losses.argsort(descending=True).tolist()
+        gradient = torch.zeros_like(self.probs)
+        for sample, assignment in enumerate(population):
+            utility = 2 * order.index(sample) / (len(population) - 1) - 1
+            one_hot = F.one_hot(assignment, self.probs.shape[-1]).double()
+            gradient += utility * (one_hot - self.probs) / len(population)
+        self.probs = (self.probs + self.module.nes_lr * gradient).clamp(min=1e-3)
+        self.probs /= self.probs.sum(-1, keepdim=True)
+        population = self.sample(step, "sgd", self.module.sgd_samples)
+        self.network.train()
+        self.adam.zero_grad()
+        self.losses(batch.sgd, population).mean().backward()
+        for parameter in self.network.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        self.adam.step()
+
+
+def test_five_steps_are_those_of_algorithm_1(quiet_trainer):
+    data = digits()
+    module = learned(data, running_stats="per_visit")
+    reference_module = copy.deepcopy(module)
+    reference_module.distribution.double()
+    plain = PlainAlgorithm(reference_module)
+    trainer = quiet_trainer(max_steps=5, precision="64-true", limit_val_batches=0)
+    trainer.fit(module, datamodule=data)
+    batches = data.train_dataloader().dataset
+    for step in range(5):
+        plain.step(batches[step], step)
+    torch.testing.assert_close(module.distribution.probs, plain.probs, rtol=0, atol=1e-10)
+    for one, other in zip(module.network.parameters(), plain.network.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
+    for one, other in zip(module.network.norms(), _norms(plain.network), strict=True):
+        torch.testing.assert_close(one.running_mean, other.running_mean, rtol=0, atol=1e-8)
+        torch.testing.assert_close(one.running_var, other.running_var, rtol=0, atol=1e-8)
+
+
+def _norms(network):
+    return [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+
+
+def test_expected_use_divides_the_summed_gradient_as_the_authors_program(quiet_trainer):
+    data = digits()
+    modules = {scale: learned(data, gradient_scale=scale, clip_grad_norm=None) for scale in ("mean", "expected_use")}
+    gradients = {}
+    for scale, module in modules.items():
+        trainer = quiet_trainer(max_steps=1, limit_val_batches=0)
+        trainer.fit(module, datamodule=data)
+        gradients[scale] = {name: p.grad.clone() for name, p in module.network.named_parameters()}
+    module, tasks, samples = modules["mean"], 4, 3
+    for name, mean_gradient in gradients["mean"].items():
+        summed = mean_gradient * tasks * samples
+        if name.startswith("heads"):
+            expected = summed / samples
+        else:
+            layer, copy_number = int(name.split(".")[1]), int(name.split(".")[3])
+            expected = summed / (samples * module.distribution.probs[layer, :, copy_number].sum())
+        torch.testing.assert_close(gradients["expected_use"][name], expected)
+
+
+@pytest.mark.parametrize(("sharing", "expected"), [("full", 0), ("none", 1), ("prior", 2)])
+def test_fixed_sharing_is_an_assignment_and_never_moves(quiet_trainer, sharing, expected):
+    data = digits()
+    module = fixed(data, sharing)
+    before = module.assignment.clone()
+    zero, own = [0, 0, 0, 0], [0, 1, 2, 3]
+    assert before.tolist() == [[zero, zero], [own, own], [zero, own]][expected]
+    quiet_trainer(max_steps=2, limit_val_batches=0).fit(module, datamodule=data)
+    assert torch.equal(module.assignment, before)
+    assert "distribution.probs" not in state_of(module)
+
+
+def test_every_method_sees_the_same_sgd_batches(quiet_trainer, monkeypatch):
+    seen = {}
+    for name, make in (("learned", learned), ("fixed", fixed)):
+        data = digits()
+        module = make(data)
+        record = seen.setdefault(name, [])
+        original = module.compute_gradients
+
+        def spy(batch, population, record=record, original=original):
+            record.append(batch.labels.clone())
+            return original(batch, population)
+
+        monkeypatch.setattr(module, "compute_gradients", spy)
+        quiet_trainer(max_steps=4, limit_val_batches=0).fit(module, datamodule=data)
+    assert all(torch.equal(a, b) for a, b in zip(seen["learned"], seen["fixed"], strict=True))
+
+
+def test_unused_weights_get_a_zero_gradient_and_keep_momentum(quiet_trainer):
+    data = digits()
+    module = learned(data, weights_per_layer=6, sgd_samples=1)
+    quiet_trainer(max_steps=1, limit_val_batches=0).fit(module, datamodule=data)
+    gradients = [parameter.grad for parameter in module.network.parameters()]
+    assert all(gradient is not None for gradient in gradients)
+    assert any(not gradient.any() for gradient in gradients)
+
+
+def test_clip_grad_norm_bounds_what_adam_receives(quiet_trainer, monkeypatch):
+    data = digits()
+    module = learned(data, clip_grad_norm=1e-3)
+    norms = []
+    original = module.apply_gradients
+
+    def spy():
+        grads = [parameter.grad for parameter in module.network.parameters()]
+        norms.append(torch.nn.utils.get_total_norm(grads).item())
+        original()
+
+    monkeypatch.setattr(module, "apply_gradients", spy)
+    quiet_trainer(max_steps=3, limit_val_batches=0).fit(module, datamodule=data)
+    assert len(norms) == 3
+    assert max(norms) <= 1e-3 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"lr_schedule": "linear"}, [1.0, 0.75, 0.5, 0.25]),
+        ({"lr_schedule": "cosine"}, [1.0, 0.853553, 0.5, 0.146447]),
+        ({"warmup_steps": 2}, [0.5, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_the_schedule_really_steps(quiet_trainer, monkeypatch, options, expected):
+    data = digits()
+    module = learned(data, lr=0.01, **options)
+    rates = []
+    original = module.apply_gradients
+
+    def spy():
+        rates.append(module.optimizers().param_groups[0]["lr"] / 0.01)
+        original()
+
+    monkeypatch.setattr(module, "apply_gradients", spy)
+    quiet_trainer(max_steps=4, limit_val_batches=0).fit(module, datamodule=data)
+    assert rates == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_nes_pass_leaves_modes_as_they_were(quiet_trainer):
+    data = digits()
+    module = learned(data)
+    frozen = next(iter(module.network.norms()))
+    frozen.eval()
+    statistics = frozen.running_mean.clone()
+    module.train = lambda mode=True: module  # Lightning's own call would thaw it
+    quiet_trainer(max_steps=3, limit_val_batches=0).fit(module, datamodule=data)
+    others = [norm for norm in module.network.norms() if norm is not frozen]
+    assert not frozen.training
+    assert torch.equal(frozen.running_mean, statistics)
+    assert all(norm.training for norm in others)
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "probs"),
+    [
+        ("32-true", torch.float32, torch.float32),
+        ("bf16-mixed", torch.float32, torch.float32),
+        ("bf16-true", torch.bfloat16, torch.float32),
+        ("64-true", torch.float64, torch.float64),
+    ],
+)
+def test_precision_never_touches_pi(quiet_trainer, precision, weights, probs):
+    data = digits()
+    module = learned(data)
+    trainer = quiet_trainer(max_steps=20, precision=precision, limit_val_batches=2)
+    trainer.fit(module, datamodule=data)
+    assert module.distribution.probs.dtype == probs
+    torch.testing.assert_close(module.distribution.probs.sum(-1), torch.ones(2, 4, dtype=probs))
+    assert {parameter.dtype for parameter in module.network.parameters()} == {weights}
+    assert all(bool(torch.isfinite(parameter).all()) for parameter in module.network.parameters())
+
+
+def test_backward_only_goes_through_lightning():
+    folder = Path(lws_lightning.methods.__file__).parent
+    assert not [
+        path for path in folder.glob("*.py") if ".backward(" in path.read_text().replace("manual_backward(", "")
+    ]
+
+
+def test_names_that_checkpoint_callbacks_misuse_are_not_taken():
+    module = learned(digits(), network=tiny_network)
+    assert not hasattr(module, "saved_models")
+    assert not hasattr(module, "layer")
