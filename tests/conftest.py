@@ -10,8 +10,6 @@ from lightning.pytorch import Trainer
 
 from lws_lightning.cli import main
 
-sys.path.insert(0, str(Path(__file__).parent / "data"))  # fakes.py
-
 REPOSITORY = Path(__file__).parent.parent
 CONFIGS = REPOSITORY / "configs"
 

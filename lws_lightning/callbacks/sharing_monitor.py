@@ -53,9 +53,15 @@ class SharingMonitor(Callback):
         if every < 1 or trainer.global_step % every or trainer.barebones:
             return
         module = as_sharing_module(pl_module, type(self).__name__)
-        # On every process, so that any of these can be a callback's `monitor`.
-        for name, value in _scalars(module).items():
+        totals, by_layer = _scalars(module)
+        for name, value in totals.items():
             pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=name == "entropy/mean")
+        # Lightning goes through all that was ever given to `log` after each step, which for 2 L values is half a
+        # millisecond. So these reach the loggers directly, at the step where Lightning puts the others.
+        trainer.callback_metrics.update(by_layer)
+        values = {name: float(value) for name, value in by_layer.items()}
+        for logger in trainer.loggers if values else ():
+            logger.log_metrics(values, step=trainer.global_step - 1)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Draws for TensorBoard."""
@@ -111,9 +117,15 @@ def _figures(module: SharingModule) -> dict[str, Figure]:
     return figures
 
 
-def _scalars(module: SharingModule) -> dict[str, torch.Tensor]:
+def _scalars(module: SharingModule) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Returns the scalars over all layers, and those of each layer."""
     # CPU tensors stay where they are in `log`; a number would be copied to the GPU and back.
-    scalars = {}
+    distinct = sum(len(set(row)) for row in module.assignment.tolist())
+    totals = {
+        "sharing/distinct_weights": torch.tensor(float(distinct)),
+        "sharing/parameters": torch.tensor(float(module.parameters_in_use())),
+    }
+    layers: dict[str, torch.Tensor] = {}
     if module.distribution is not None:
         tags = tags_of(module.layer_names)
         for group, by_layer_and_task in (
@@ -121,9 +133,6 @@ def _scalars(module: SharingModule) -> dict[str, torch.Tensor]:
             ("entropy_normalized", module.distribution.normalized_entropy()),
         ):
             by_layer = by_layer_and_task.mean(1)
-            scalars[f"{group}/mean"] = by_layer.mean()
-            scalars.update({f"{group}/{tag}": value for tag, value in zip(tags, by_layer, strict=True)})
-    distinct = sum(len(set(row)) for row in module.assignment.tolist())
-    scalars["sharing/distinct_weights"] = torch.tensor(float(distinct))
-    scalars["sharing/parameters"] = torch.tensor(float(module.parameters_in_use()))
-    return scalars
+            totals[f"{group}/mean"] = by_layer.mean()
+            layers.update({f"{group}/{tag}": value for tag, value in zip(tags, by_layer, strict=True)})
+    return totals, layers

@@ -23,8 +23,14 @@ from lws_lightning.methods.optimization import (
     total_norm,
     uninterrupted,
 )
-from lws_lightning.methods.resume import apply_learning_rate, compare_options
-from lws_lightning.networks import BaseNetwork, NetworkBuilder, build_network, make_multi_task_network
+from lws_lightning.methods.resume import apply_learning_rate, compare_options, forget_unfinished_batch
+from lws_lightning.networks import (
+    BaseNetwork,
+    Initialization,
+    NetworkBuilder,
+    build_network,
+    make_multi_task_network,
+)
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import RunningStats
@@ -56,6 +62,9 @@ class MultiTaskMethod(LightningModule):
             limit, as in the paper. This takes the place of `trainer.gradient_clip_val`.
         running_stats: How the running statistics of batch normalisation follow a step's visits: `mean` (once, towards
             the mean over the visits) or `per_visit` (the authors' program). The paper does not say.
+        initialization: `he_uniform` (what the paper says) or `torch` (PyTorch's own, which the authors' program
+            leaves in place; with few images it does better, see docs/design.md). None: as the network says,
+            `he_uniform` for the paper's.
         seed: For initial weights, populations and whatever else is drawn. None: the seed of `seed_everything`.
     """
 
@@ -74,6 +83,7 @@ class MultiTaskMethod(LightningModule):
         warmup_steps: int = 0,
         clip_grad_norm: float | None = None,
         running_stats: RunningStats = "mean",
+        initialization: Initialization | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__()
@@ -93,7 +103,7 @@ class MultiTaskMethod(LightningModule):
         self.base = build_network(network, image_shape)
         self.layer_names = [part.name for part in self.base.learned_layers]
         self.network = make_multi_task_network(
-            self.base, num_classes, self.choose_weights_per_layer(self.base), self.seed
+            self.base, num_classes, self.choose_weights_per_layer(self.base), self.seed, initialization
         )
         self.network.set_running_stats(running_stats)
         self.weights_per_layer = self.network.weights_per_layer
@@ -298,8 +308,9 @@ class MultiTaskMethod(LightningModule):
                 callback.save_on_exception = True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the seed that is in force."""
+        """Adds the seed that is in force; see `resume` for a step that was interrupted."""
         checkpoint["lws_seed"] = self.seed
+        forget_unfinished_batch(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Obeys or refuses options that differ from the checkpoint's; see `resume`."""

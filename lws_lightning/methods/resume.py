@@ -5,13 +5,13 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-__all__ = ["apply_learning_rate", "compare_options"]
+__all__ = ["apply_learning_rate", "compare_options", "forget_unfinished_batch"]
 
 _PART_OF_THE_STATE = frozenset(
     {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "sharing", "prior_layers", "seed"}
 )
 _REMEDIES = {"task_names": "It comes from the data: see data.tasks.", "seed": "See seed_everything."}
-_OF_NO_CONSEQUENCE = frozenset({"validation_prefix", "initial_probs"})
+_OF_NO_CONSEQUENCE = frozenset({"initialization", "validation_prefix", "initial_probs"})
 
 
 def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
@@ -43,6 +43,20 @@ def apply_learning_rate(checkpoint: dict[str, Any], lr: float, weight_decay: flo
             group["weight_decay"] = weight_decay
     for state in checkpoint.get("lr_schedulers", []):
         state["base_lrs"] = [lr for _ in state["base_lrs"]]
+
+
+def forget_unfinished_batch(checkpoint: dict[str, Any]) -> None:
+    """Makes Lightning's counters in a checkpoint say that a batch whose step was interrupted has not begun.
+
+    Otherwise a resumed run would validate, save and log one step early from then on, because Lightning counts batches
+    when they begin.
+    """
+    loop = checkpoint.get("loops", {}).get("fit_loop", {})
+    progress = loop.get("epoch_loop.batch_progress")
+    if progress is None or progress["total"]["ready"] == progress["total"]["processed"]:
+        return
+    for counters in (progress["total"], progress["current"]):
+        counters["ready"] = counters["started"] = counters["processed"]
 
 
 def _plain(value: Any) -> Any:

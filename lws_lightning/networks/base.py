@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
-__all__ = ["BaseLayer", "BaseNetwork", "he_uniform_"]
+from lws_lightning.networks.initialization import Initializer
+
+__all__ = ["BaseLayer", "BaseNetwork"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class BaseNetwork:
     layers: Sequence[BaseLayer]
     make_head: Callable[[int], nn.Module]
     prior_layers: int
-    initialise: Callable[[nn.Module, torch.Generator], None]
+    initialise: Initializer
 
     def __post_init__(self) -> None:
         names = [layer.name for layer in self.layers]
@@ -53,22 +54,3 @@ class BaseNetwork:
     def learned_layers(self) -> list[BaseLayer]:
         """The layers that an assignment speaks of, in order; L of them."""
         return [layer for layer in self.layers if layer.learned]
-
-
-@torch.no_grad()
-def he_uniform_(module: nn.Module, generator: torch.Generator) -> None:
-    """Initialises a module as the paper says (section "Experiments"): uniform He, biases zero.
-
-    Convolutions and linear layers are drawn from U(-sqrt(6 / fan_in), sqrt(6 / fan_in)). (The authors' program
-    leaves PyTorch's own initialisation, whose bound is smaller by a factor of sqrt(6), and random biases.)
-    Other modules keep what they have; batch normalisation starts as the identity.
-
-    Args:
-        module: Changed in place.
-        generator: CPU generator.
-    """
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_uniform_(part.weight, nonlinearity="relu", generator=generator)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lws_lightning.networks.base import BaseLayer, BaseNetwork, he_uniform_
+from lws_lightning.networks.base import BaseLayer, BaseNetwork
+from lws_lightning.networks.initialization import he_uniform_
 
 __all__ = ["digits_convnet", "dkl_convnet"]
 

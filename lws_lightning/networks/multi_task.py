@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from lws_lightning.networks.base import BaseNetwork
+from lws_lightning.networks.initialization import INITIALIZERS, Initialization
 from lws_lightning.randomness import generator_for
 from lws_lightning.sharing import CommonLayer, MultiTaskNetwork, SharedLayer
 
@@ -12,7 +13,11 @@ __all__ = ["make_multi_task_network"]
 
 
 def make_multi_task_network(
-    base: BaseNetwork, num_classes: Sequence[int], weights_per_layer: Sequence[int], seed: int
+    base: BaseNetwork,
+    num_classes: Sequence[int],
+    weights_per_layer: Sequence[int],
+    seed: int,
+    initialization: Initialization | None = None,
 ) -> MultiTaskNetwork:
     """Makes weight sets out of a base network's learned layers, and a head for each task.
 
@@ -24,6 +29,7 @@ def make_multi_task_network(
         num_classes: Classes of each of the T tasks.
         weights_per_layer: K_l for each learned layer.
         seed: The run's seed.
+        initialization: How weights are initialised; None: as the base network says.
 
     Raises:
         ValueError: If there is not one K_l for each learned layer.
@@ -34,12 +40,13 @@ def make_multi_task_network(
             f"weights_per_layer has {len(weights_per_layer)} entries, but the network has {len(names)} learned "
             f"layers: {names}."
         )
+    initialise_ = base.initialise if initialization is None else INITIALIZERS[initialization]
     sizes = iter(weights_per_layer)
     layers: list[SharedLayer] = []
     for layer in base.layers:
 
         def initialise(module: nn.Module, number: int, name: str = layer.name) -> None:
-            base.initialise(module, generator_for(seed, "weights", name, number))
+            initialise_(module, generator_for(seed, "weights", name, number))
 
         if layer.learned:
             layers.append(SharedLayer(layer.block, next(sizes), initialise))
@@ -47,5 +54,5 @@ def make_multi_task_network(
             layers.append(CommonLayer(layer.block, initialise))
     heads = [base.make_head(classes) for classes in num_classes]
     for task, head in enumerate(heads):
-        base.initialise(head, generator_for(seed, "head", task))
+        initialise_(head, generator_for(seed, "head", task))
     return MultiTaskNetwork(layers, heads)

@@ -2,12 +2,14 @@
 
 import signal
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 from fakes import Tiny
 from lightning.pytorch import seed_everything
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 from small import assert_same, digits, fixed, learned, state_of, tiny_network
 
 from lws_lightning import LearnedWeightSharing, NonFiniteError
@@ -116,11 +118,18 @@ def test_ctrl_c_within_a_step_saves_the_last_complete_one(tmp_path, quiet_traine
     unbroken = learned(unbroken_data)
     straight = quiet_trainer(max_steps=9)
     straight.fit(unbroken, datamodule=unbroken_data)
-    again_data = digits()
+    again_data, recorder = digits(), Recorder()
     again = learned(again_data)
-    resumed = quiet_trainer(max_steps=9)
+    logger = CSVLogger(tmp_path / "resumed")
+    options = {"val_check_interval": 3, "check_val_every_n_epoch": None, "log_every_n_steps": 1}
+    resumed = quiet_trainer(max_steps=9, callbacks=[recorder], logger=logger, **options)
     resumed.fit(again, datamodule=again_data, ckpt_path=path)
     assert_same(state_of(again, resumed), state_of(unbroken, straight))
+    assert recorder.evaluations == [6, 9]
+    lines = (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()
+    columns = {name: number for number, name in enumerate(lines[0].split(","))}
+    rows = [line.split(",") for line in lines[1:]]
+    assert [int(row[columns["step"]]) for row in rows if row[columns["train/loss"]]] == [5, 6, 7, 8]
 
 
 def test_ctrl_c_within_an_update_waits_for_its_end(quiet_trainer, monkeypatch):
