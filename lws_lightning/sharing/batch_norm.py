@@ -58,6 +58,7 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.plain_type: type[nn.Module] = nn.BatchNorm2d
         self.visits: Visits | None = None
         self.running_stats: RunningStats = "mean"
         self._pending: tuple[Tensor, Tensor, float] | None = None
@@ -132,26 +133,29 @@ def visiting(norms: Sequence[tuple[TaskBatchNorm, Visits]]) -> Iterator[None]:
 
 def convert_batch_norms(module: nn.Module) -> nn.Module:
     """Replaces torch's batch normalisations in a module by `TaskBatchNorm`, keeping parameters and buffers."""
-    return _replace(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), lambda norm: TaskBatchNorm)
-
-
-def restore_batch_norms(module: nn.Module, dimensions: int = 2) -> nn.Module:
-    """Replaces each `TaskBatchNorm` by torch's own batch normalisation, keeping parameters and buffers."""
-    plain = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}[dimensions]
-    return _replace(module, (TaskBatchNorm,), lambda norm: plain)
-
-
-def _replace(module: nn.Module, old: tuple[type[nn.Module], ...], new: Any) -> nn.Module:
-    if type(module) in old:
-        norm: Any = module
-        replacement: nn.Module = new(norm)(
-            norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats
-        )
-        replacement._parameters, replacement._buffers = norm._parameters, norm._buffers
-        return replacement.train(norm.training)
+    if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+        converted: nn.Module = _like(module, TaskBatchNorm)
+        converted.plain_type = type(module)
+        return converted
     for name, child in module.named_children():
-        setattr(module, name, _replace(child, old, new))
+        setattr(module, name, convert_batch_norms(child))
     return module
+
+
+def restore_batch_norms(module: nn.Module) -> nn.Module:
+    """Undoes `convert_batch_norms`, keeping parameters and buffers."""
+    if isinstance(module, TaskBatchNorm):
+        plain: nn.Module = _like(module, module.plain_type)
+        return plain
+    for name, child in module.named_children():
+        setattr(module, name, restore_batch_norms(child))
+    return module
+
+
+def _like(norm: Any, kind: Any) -> Any:
+    made = kind(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    made._parameters, made._buffers = norm._parameters, norm._buffers
+    return made.train(norm.training)
 
 
 class _NodeBatchNorm(torch.autograd.Function):
