@@ -120,7 +120,9 @@ def _rows(measured: Sequence[tuple[Run, Measurement]]) -> list[tuple[list[str], 
 
 
 def _options(run: Run) -> dict[str, Any]:
-    options = {name: value for name, value in dict(run.record.get("hparams") or {}).items() if name != "seed"}
+    # Lightning's own entries begin with an underscore; they say how a run was started, not what it did.
+    hparams = dict(run.record.get("hparams") or {})
+    options = {name: value for name, value in hparams.items() if name != "seed" and not name.startswith("_")}
     return {**options, "weights_per_layer": run.record.get("weights_per_layer")}
 
 
