@@ -1,11 +1,15 @@
 """The command `lws`: LightningCLI over the methods and data sets of this package, and `lws report`."""
 
 import argparse
+import logging
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 # Imported as a whole so that configurations can name their classes without a package.
@@ -13,7 +17,7 @@ import lws_lightning.callbacks
 import lws_lightning.data
 import lws_lightning.methods  # noqa: F401
 from lws_lightning import __version__
-from lws_lightning.callbacks import RunRecord
+from lws_lightning.callbacks import RunRecord, StepProgressBar
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.methods import MultiTaskMethod, check_trainer
 from lws_lightning.results import comparison_table, load_runs
@@ -47,6 +51,14 @@ class LWSCLI(LightningCLI):
         for name in _FROM_THE_DATA:
             if given.get(name) not in (None, "val"):  # "val" is the default of validation_prefix
                 raise SystemExit(f"lws: model.init_args.{name} cannot be given: it comes from the data.")
+
+    def instantiate_trainer(self, **options: Any) -> Trainer:
+        """Adds a progress bar over the whole run, unless the user has one or wants none."""
+        config = self._get(self.config_init, "trainer")
+        callbacks = list(config.get("callbacks") or [])
+        if config.get("enable_progress_bar") is not False and not any(isinstance(c, ProgressBar) for c in callbacks):
+            callbacks.append(StepProgressBar())
+        return super().instantiate_trainer(callbacks=callbacks, **options)
 
     def before_fit(self) -> None:
         """Refuses Trainer options that cannot work before any process is started."""
@@ -87,6 +99,7 @@ def main(args: Sequence[str] | None = None) -> None:
     if arguments[:1] == ["report"]:
         report(arguments[1:])
         return
+    _silence()
     _refuse_what_the_data_say(arguments)
     arguments = _with_config_of_checkpoint(arguments)
     if args is None:  # given as args, LightningCLI would warn of a command line beside them
@@ -127,6 +140,14 @@ def report(arguments: Sequence[str]) -> None:
     if not runs:
         raise SystemExit(f"lws report: there is no run (result.json) in {', '.join(folders)}")
     print(comparison_table(runs))
+
+
+def _silence() -> None:
+    """Keeps Lightning's remarks off the screen that do not concern a user of this command."""
+    # Lightning's own use of torch; and images that are held in memory need no loader processes.
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
+    warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(lambda r: "litlogger" not in r.getMessage())
 
 
 def _refuse_what_the_data_say(arguments: Sequence[str]) -> None:

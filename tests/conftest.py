@@ -2,16 +2,12 @@
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from lightning.pytorch import Trainer
 
 from lws_lightning.cli import main
-
-REPOSITORY = Path(__file__).parent.parent
-CONFIGS = REPOSITORY / "configs"
 
 torch.set_num_threads(1)
 

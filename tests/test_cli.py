@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import CONFIGS
 from fakes import write_dkl_mnist
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
+from locations import CONFIGS
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lws_lightning import Digits, LearnedWeightSharing

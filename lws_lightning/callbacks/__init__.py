@@ -3,6 +3,7 @@
 from lws_lightning.callbacks.drawing import picture_png
 from lws_lightning.callbacks.folder import run_folder, write_atomically
 from lws_lightning.callbacks.pictures import assignment_figure, groups_text, probabilities_figure
+from lws_lightning.callbacks.progress import StepProgressBar
 from lws_lightning.callbacks.protocol import SharingModule
 from lws_lightning.callbacks.run_record import RunRecord
 from lws_lightning.callbacks.sharing_monitor import SharingMonitor
@@ -12,6 +13,7 @@ __all__ = [
     "RunRecord",
     "SharingModule",
     "SharingMonitor",
+    "StepProgressBar",
     "assignment_figure",
     "groups_text",
     "picture_png",

@@ -134,7 +134,7 @@ def visiting(norms: Sequence[tuple[TaskBatchNorm, Visits]]) -> Iterator[None]:
 def convert_batch_norms(module: nn.Module) -> nn.Module:
     """Replaces torch's batch normalisations in a module by `TaskBatchNorm`, keeping parameters and buffers."""
     if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
-        converted: nn.Module = _like(module, TaskBatchNorm)
+        converted: TaskBatchNorm = _like(module, TaskBatchNorm)
         converted.plain_type = type(module)
         return converted
     for name, child in module.named_children():
