@@ -3,17 +3,17 @@
 import inspect
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
-from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import Callback
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
-from lws_lightning.batches import EvaluationBatch, StepBatch, TaskBatch
+from lws_lightning.batches import StepBatch, TaskBatch
 from lws_lightning.callbacks import RunRecord, SharingMonitor
 from lws_lightning.methods.checks import check_task_info, check_trainer
-from lws_lightning.methods.evaluation import Evaluation, TaskErrors
+from lws_lightning.methods.evaluated import EvaluatedMethod
 from lws_lightning.methods.losses import task_losses
 from lws_lightning.methods.optimization import (
     LRSchedule,
@@ -23,7 +23,12 @@ from lws_lightning.methods.optimization import (
     total_norm,
     uninterrupted,
 )
-from lws_lightning.methods.resume import apply_learning_rate, compare_options, forget_unfinished_batch
+from lws_lightning.methods.resume import (
+    apply_learning_rate,
+    compare_options,
+    forget_unfinished_batch,
+    refuse_import_path,
+)
 from lws_lightning.networks import (
     BaseNetwork,
     Initialization,
@@ -38,7 +43,7 @@ from lws_lightning.sharing import RunningStats
 __all__ = ["MultiTaskMethod"]
 
 
-class MultiTaskMethod(LightningModule):
+class MultiTaskMethod(EvaluatedMethod):
     """Base of the methods: T networks made of weight sets, trained with Adam by manual optimization.
 
     A subclass says how many weights each layer has, which assignment is used for inference, and what a training step
@@ -86,7 +91,7 @@ class MultiTaskMethod(LightningModule):
         initialization: Initialization | None = None,
         seed: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(task_names, validation_prefix)
         self._save_options(ignore=[] if isinstance(network, str) else ["network"])
         check_task_info(task_names, num_classes, image_shape)
         for name, value in {"lr": lr, "clip_grad_norm": clip_grad_norm}.items():
@@ -94,8 +99,7 @@ class MultiTaskMethod(LightningModule):
                 raise ValueError(f"{name} must be positive, but is {value}.")
         self.automatic_optimization = False
         self.network_name = network if isinstance(network, str) else getattr(network, "__name__", "callable")
-        self.task_names, self.num_classes = list(task_names), list(num_classes)
-        self.validation_prefix = validation_prefix
+        self.num_classes = list(num_classes)
         self.lr, self.weight_decay = lr, weight_decay
         self.lr_schedule, self.warmup_steps = lr_schedule, warmup_steps
         self.clip_grad_norm = clip_grad_norm
@@ -108,9 +112,6 @@ class MultiTaskMethod(LightningModule):
         self.network.set_running_stats(running_stats)
         self.weights_per_layer = self.network.weights_per_layer
         self.distribution: SearchDistribution | None = None
-        self.errors = TaskErrors(len(task_names))
-        self.evaluations: dict[str, Evaluation] = {}
-        self._evaluated_assignment: Tensor | None = None
 
     def _save_options(self, ignore: list[str]) -> None:
         """Saves the options as hyper-parameters, so that the class can be made again from a checkpoint.
@@ -129,11 +130,6 @@ class MultiTaskMethod(LightningModule):
 
     def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
         """Returns K_l for each learned layer."""
-        raise NotImplementedError
-
-    @property
-    def assignment(self) -> Tensor:
-        """The assignment that is used for inference, `(L, T)` int64 on the CPU."""
         raise NotImplementedError
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
@@ -185,11 +181,6 @@ class MultiTaskMethod(LightningModule):
             self.optimizers().step()  # type: ignore[union-attr]
             self.lr_schedulers().step()  # type: ignore[union-attr]
 
-    def to_inputs(self, images: Tensor) -> Tensor:
-        """Turns images into the network's input: bytes are scaled to [0, 1] (paper, section "Experiments")."""
-        inputs = images.to(self.dtype)
-        return inputs.div_(255) if images.dtype == torch.uint8 else inputs
-
     def refuse_non_finite(self, losses: Tensor, phase: str) -> None:
         """Raises NonFiniteError if one of the losses `(S, T)` is not finite."""
         bad = ~torch.isfinite(losses)
@@ -233,64 +224,6 @@ class MultiTaskMethod(LightningModule):
         if self.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
             self.log_dict(values, batch_size=1, **options)
 
-    # Evaluation
-
-    def forward(self, images: Tensor, task: int | str) -> Tensor:
-        """Runs one task's own network.
-
-        Args:
-            images: `(N, C, H, W)`, uint8 in [0, 255] or floating point in [0, 1].
-            task: Its index or name.
-
-        Returns:
-            `(N, classes)` logits.
-        """
-        index = self.task_names.index(task) if isinstance(task, str) else task
-        return self.network.forward_task(self.to_inputs(images), self.assignment, index)
-
-    def on_validation_epoch_start(self) -> None:
-        """Starts counting anew."""
-        self._start_evaluation()
-
-    def validation_step(self, batch: EvaluationBatch, batch_idx: int) -> None:
-        """Evaluates some images of one task."""
-        self._evaluate(batch)
-
-    def on_validation_epoch_end(self) -> None:
-        """Logs the errors under `validation_prefix`."""
-        self._finish_evaluation(self.validation_prefix)
-
-    def on_test_epoch_start(self) -> None:
-        """Starts counting anew."""
-        self._start_evaluation()
-
-    def test_step(self, batch: EvaluationBatch, batch_idx: int) -> None:
-        """Evaluates some test images of one task."""
-        self._evaluate(batch)
-
-    def on_test_epoch_end(self) -> None:
-        """Logs the errors under `test/`."""
-        self._finish_evaluation("test")
-
-    def _start_evaluation(self) -> None:
-        self.errors.reset()
-        self._evaluated_assignment = self.assignment
-
-    def _evaluate(self, batch: EvaluationBatch) -> None:
-        assert self._evaluated_assignment is not None
-        logits = self.network.forward_task(self.to_inputs(batch.images), self._evaluated_assignment, batch.task)
-        self.errors.update(batch.task, logits, batch.labels)
-
-    def _finish_evaluation(self, prefix: str) -> None:
-        evaluation = self.errors.evaluation(prefix, self.global_step, self.task_names)
-        if evaluation is None:
-            return
-        if not self.trainer.sanity_checking:
-            self.evaluations[prefix] = evaluation
-        bar = {f"{prefix}/error"}
-        for name, value in evaluation.as_metrics().items():
-            self.log(name, value, batch_size=1, prog_bar=name in bar)
-
     # Lightning's hooks
 
     def configure_callbacks(self) -> Sequence[Callback]:
@@ -319,6 +252,24 @@ class MultiTaskMethod(LightningModule):
         saved = {**checkpoint.get("hyper_parameters", {}), "seed": checkpoint.get("lws_seed", self.seed)}
         compare_options(saved, {**self.hparams, "seed": self.seed})
         apply_learning_rate(checkpoint, self.lr, self.weight_decay)
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, trust_network: bool = False, **kwargs: Any) -> Self:
+        """Makes a method from a checkpoint, as Lightning does.
+
+        Args:
+            checkpoint_path: The file.
+            *args: See `LightningModule.load_from_checkpoint`.
+            trust_network: Whether an import path that the checkpoint names as its network may be imported. A checkpoint
+                by itself never makes this program import code.
+            **kwargs: See `LightningModule.load_from_checkpoint`; options given here replace the checkpoint's.
+
+        Raises:
+            ValueError: If the checkpoint names an import path that is neither trusted nor replaced.
+        """
+        if "network" not in kwargs and not trust_network:
+            refuse_import_path(torch.load(checkpoint_path, map_location="meta", weights_only=True))
+        return super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
 
     # What callbacks and results ask for
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-__all__ = ["apply_learning_rate", "compare_options", "forget_unfinished_batch"]
+__all__ = ["apply_learning_rate", "compare_options", "forget_unfinished_batch", "refuse_import_path"]
 
 _PART_OF_THE_STATE = frozenset(
     {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "sharing", "prior_layers", "seed"}
@@ -57,6 +57,16 @@ def forget_unfinished_batch(checkpoint: dict[str, Any]) -> None:
         return
     for counters in (progress["total"], progress["current"]):
         counters["ready"] = counters["started"] = counters["processed"]
+
+
+def refuse_import_path(checkpoint: Mapping[str, Any]) -> None:
+    """Raises ValueError if a checkpoint names code to import as its network."""
+    network = checkpoint.get("hyper_parameters", {}).get("network")
+    if isinstance(network, str) and ":" in network:
+        raise ValueError(
+            f"The checkpoint's network is code to import, {network!r}. If you trust it, pass trust_network=True, or "
+            "network=... with a network of your own."
+        )
 
 
 def _plain(value: Any) -> Any:

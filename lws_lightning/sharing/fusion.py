@@ -41,14 +41,15 @@ def run_copies(copies: Sequence[nn.Module], parts: Sequence[Tensor], visits: Seq
     """Runs copies of one block, each on its own part of a layer's nodes.
 
     Args:
-        copies: Copies of a block. If they are plain `nn.Sequential`, their modules run in lockstep.
+        copies: Copies of a block. If they are plain `nn.Sequential` without hooks, their modules run in lockstep.
         parts: For each of them its input `(n_k * B, ...)`.
         visits: For each of them what its input consists of.
 
     Returns:
         `(sum_k n_k * B, ...)`.
     """
-    chains = [list(block) if type(block) is nn.Sequential else [block] for block in copies]
+    in_lockstep = all(type(block) is nn.Sequential for block in copies) and not _has_hooks(copies)
+    chains = [list(block) if in_lockstep else [block] for block in copies]  # type: ignore[call-overload]
     segments = _find_segments(chains[0])
     nodes = [visit.num_nodes for visit in visits]
     norms = [
@@ -64,7 +65,7 @@ def run_copies(copies: Sequence[nn.Module], parts: Sequence[Tensor], visits: Seq
                 batch_size = len(parts[0]) // sum(nodes)
                 parts = torch.split(parts[0], [size * batch_size for size in nodes])
             segment = segments.get(position)
-            if segment is not None and not _has_hooks(chains, segment):
+            if segment is not None and not any(_has_hooks(chain[position : segment.end]) for chain in chains):
                 parts = _run_segment(parts, chains, segment)
                 position = segment.end
             else:
@@ -95,8 +96,7 @@ def _is_plain_pool(module: nn.Module) -> bool:
     )
 
 
-def _has_hooks(chains: Sequence[Sequence[nn.Module]], segment: _Segment) -> bool:
-    modules = [module for chain in chains for module in chain[segment.conv : segment.end]]
+def _has_hooks(modules: Sequence[nn.Module]) -> bool:
     return any(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
         for module in modules

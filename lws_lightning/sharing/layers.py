@@ -1,12 +1,12 @@
 """A position of the base network: one block common to all tasks, or a set of interchangeable copies."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import TaskBatchNorm, Visits, convert_batch_norms
+from lws_lightning.sharing.batch_norm import Visits, convert_batch_norms
 from lws_lightning.sharing.fusion import run_copies
 from lws_lightning.sharing.plan import LayerPlan
 
@@ -39,12 +39,6 @@ class SharedLayer(nn.Module):
     def num_weights(self) -> int:
         """K."""
         return len(self.copies)
-
-    def norms(self) -> Iterable[TaskBatchNorm]:
-        """Yields the batch normalisations of all copies."""
-        for module in self.copies.modules():
-            if isinstance(module, TaskBatchNorm):
-                yield module
 
     def forward(self, activations: Tensor, plan: LayerPlan, batch_size: int) -> Tensor:
         """Computes the nodes of this layer.

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm
+from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, Visits, convert_batch_norms, visiting
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
 from lws_lightning.sharing.plan import plan_population
 
@@ -30,11 +30,12 @@ class MultiTaskNetwork(nn.Module):
     def __init__(self, layers: Sequence[SharedLayer], heads: Sequence[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.heads = nn.ModuleList(heads)
+        self.heads = nn.ModuleList(convert_batch_norms(head) for head in heads)
         self._chain = list(layers)
         learned = iter(range(len(layers)))
         self._learned_layers = [None if isinstance(layer, CommonLayer) else next(learned) for layer in layers]
-        self.to(memory_format=torch.channels_last)
+        for parameter in self.parameters():
+            parameter.data = parameter.data.contiguous(memory_format=_memory_format(parameter))
 
     @property
     def weights_per_layer(self) -> list[int]:
@@ -65,7 +66,9 @@ class MultiTaskNetwork(nn.Module):
         parts = torch.split(features, [leaves * batch_size for leaves in plan.leaves_per_task])
         logits = []
         for task, leaf_of, part in zip(tasks, plan.leaf_of.T, parts, strict=True):
-            outputs = self.heads[task](part)
+            visits = Visits(len(part) // batch_size, leaf_of)
+            with visiting([(norm, visits) for norm in _norms_of(self.heads[task])]):
+                outputs = self.heads[task](part)
             outputs = outputs.view(-1, batch_size, outputs.shape[-1])
             logits.append(outputs.index_select(0, leaf_of.to(outputs.device, non_blocking=True)))
         return logits
@@ -114,8 +117,7 @@ class MultiTaskNetwork(nn.Module):
 
     def norms(self) -> Iterator[TaskBatchNorm]:
         """Yields every batch normalisation whose running statistics wait for `commit_running_stats`."""
-        for layer in self._chain:
-            yield from layer.norms()
+        yield from _norms_of(self)
 
     def set_running_stats(self, running_stats: RunningStats) -> None:
         """Chooses how running statistics follow the visits of a step (see `TaskBatchNorm`)."""
@@ -142,6 +144,10 @@ class MultiTaskNetwork(nn.Module):
         finally:
             for module, mode in modes:
                 module.training = mode
+
+
+def _norms_of(module: nn.Module) -> Iterator[TaskBatchNorm]:
+    return (part for part in module.modules() if isinstance(part, TaskBatchNorm))
 
 
 def _flatten_tasks(images: Tensor) -> Tensor:

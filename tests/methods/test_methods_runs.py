@@ -290,6 +290,38 @@ def test_a_callable_network_is_handed_over_again(tmp_path, quiet_trainer):
     assert_same(state_of(LearnedWeightSharing.load_from_checkpoint(path, network=tiny_network)), state_of(module))
 
 
+def test_a_checkpoint_does_not_import_code_by_itself(tmp_path, quiet_trainer, monkeypatch):
+    (tmp_path / "someones_network.py").write_text("from small import tiny_network as build\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    data = digits()
+    module = learned(data, network="someones_network:build")
+    callback = checkpointing(tmp_path, every_n_train_steps=2)
+    quiet_trainer(max_steps=2, callbacks=[callback], enable_checkpointing=True).fit(module, datamodule=data)
+    path = tmp_path / "ckpt/step=2.ckpt"
+    with pytest.raises(ValueError, match=r"someones_network:build.*trust_network=True"):
+        LearnedWeightSharing.load_from_checkpoint(path)
+    for allowed in ({"trust_network": True}, {"network": tiny_network}):
+        assert_same(state_of(LearnedWeightSharing.load_from_checkpoint(path, **allowed)), state_of(module))
+
+
+class OddNames(Tiny):
+    class_counts = {"a.b": 3, "train": 4, "été/2 (x)": 5}  # noqa: RUF012
+    sizes = {"a.b": (40, 11, 0), "train": (64, 9, 0), "été/2 (x)": (12, 1, 0)}  # noqa: RUF012
+
+
+def test_names_of_tasks_may_be_anything(tmp_path, quiet_trainer):
+    data = OddNames(batch_size=16)  # one task has fewer images than that
+    module = learned(data)
+    callback = checkpointing(tmp_path, every_n_train_steps=2)
+    logger = CSVLogger(tmp_path / "log")
+    trainer = quiet_trainer(max_epochs=1, callbacks=[callback], logger=logger, enable_checkpointing=True)
+    trainer.fit(module, datamodule=data)
+    assert {f"test_curve/error/{name}" for name in data.task_names} <= trainer.callback_metrics.keys()
+    loaded = LearnedWeightSharing.load_from_checkpoint(tmp_path / "ckpt/step=4.ckpt", network=tiny_network)
+    assert loaded.task_names == list(OddNames.class_counts)
+    assert "été/2 (x)" in (Path(logger.log_dir) / "result.json").read_text()
+
+
 def test_errors_are_means_over_images_and_over_tasks(quiet_trainer):
     data = Tiny(evaluation_batch_size=4)
     module = learned(data)

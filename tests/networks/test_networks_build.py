@@ -47,7 +47,11 @@ def test_images_that_are_too_small_are_refused(name, shape):
     [
         ("resnet", "no network named 'resnet'.*dkl_convnet.*package.module:build"),
         ("no_such_module:build", "no_such_module"),
-        ("json:no_such_function", "no_such_function"),
+        ("json:no_such_function", "no_such_function.*package.module:build"),
+        (".relative:build", "relative import.*package.module:build"),
+        (":build", "Empty module name.*package.module:build"),
+        ("json:", "cannot be imported.*package.module:build"),
+        ("math:pi", "not a function but a float.*package.module:build"),
         (lambda shape: nn.Linear(2, 2), "BaseNetwork.*Linear"),
     ],
 )

@@ -299,7 +299,7 @@ def test_it_is_the_inverse_fisher_matrix_times_the_gradient(weights_per_layer, n
     fisher = torch.einsum("s,si,sj->ij", probabilities, gradients, gradients)
     natural = torch.linalg.solve(fisher, gradients.T).T
     ours = scores(distribution, population)
-    restricted = torch.cat([ours[:, l, t, :size] for (l, t), size in zip(rows, sizes, strict=True)], dim=1)
+    restricted = torch.cat([ours[:, layer, t, :size] for (layer, t), size in zip(rows, sizes, strict=True)], dim=1)
     torch.testing.assert_close(natural, restricted, rtol=1e-10, atol=1e-10)
 
 
@@ -426,11 +426,9 @@ def test_many_updates_stay_on_the_simplex_above_the_floor(
         assert (probs.sum(-1) - 1).abs().max() < 1e-6
         assert probs[padding].eq(0).all()
         assert probs.min() >= 0
-        # Clamping raises a row's sum by less than K times the floor (and the step's negative entries): the
-        # division takes back no more than that.
-        below = (-(learning_rate if learning_rate > 1 else 0)) if min_probability == 0 else 0.0
-        overshoot = 1 + max(weights_per_layer) * (min_probability + 2 * learning_rate)
-        assert probs[~padding].min() >= min_probability / overshoot + below - 1e-7
+        # Clamping raises each of K entries by at most the floor plus the step; the division takes that back.
+        raised = 1 + max(weights_per_layer) * (min_probability + learning_rate)
+        assert probs[~padding].min() >= min_probability / raised - 1e-7
 
 
 def test_padding_survives_a_gradient_that_would_clamp_it():
