@@ -1,8 +1,9 @@
 """`python -m benchmarks.step`: a training step of Learned Weight Sharing against a plain loop, in the same run.
 
 Both do one NES pass in eval mode and one pass with gradients over the same populations and images, and an Adam step;
-the plain loop runs each task's network under each assignment for itself. They take turns, so that the ratio holds when
-the machine's speed drifts. The number printed is the median of the pairs' ratios.
+the plain loop runs each task's network under each assignment for itself, once in PyTorch's default memory layout, as
+one would write it, and once in channels_last, which this package uses and which is faster. They take turns, so that the
+ratio holds when the machine's speed drifts. The numbers are medians and quartiles of the rounds' ratios.
 """
 
 import statistics
@@ -23,30 +24,36 @@ from lws_lightning.sharing import MultiTaskNetwork, plan_population
 NUM_CLASSES = [10, 26, 10]
 IMAGE_SHAPE = (1, 28, 28)
 K, S, B = 3, 8, 16
-PAIRS = 25
+ROUNDS = 25
 
 
 def main() -> None:
     """Prints a table."""
     network = make_multi_task_network(build_network("dkl_convnet", IMAGE_SHAPE), NUM_CLASSES, [K] * 4, seed=0)
-    loop = PlainLoop(network)
     images = torch.rand(len(NUM_CLASSES), B, *IMAGE_SHAPE)
     labels = torch.stack([torch.randint(classes, (B,)) for classes in NUM_CLASSES])
-    print(f"DKL-MNIST ConvNet, T=3, K={K}, S={S}, B={B}, float32, {torch.get_num_threads()} threads, {PAIRS} pairs")
-    print(f"{'pi':<12}{'plain loop / ours':>20}{'quartiles':>16}{'passes of a conv layer, ours / loop':>40}")
+    print(f"DKL-MNIST ConvNet, T=3, K={K}, S={S}, B={B}, float32, {torch.get_num_threads()} threads, {ROUNDS} rounds")
+    loops = {
+        "default layout": PlainLoop(network).to(memory_format=torch.contiguous_format),
+        "channels_last": PlainLoop(network),
+    }
+    ours = _our_step(network, images, labels)
+    print(f"{'pi':<11}{'plain loop':<16}{'loop / ours':>12}{'quartiles':>18}{'passes, ours / loop':>22}")
     for name, distribution in (("uniform", _uniform()), ("converged", _converged())):
-        ours, plain = _our_step(network, images, labels), _plain_step(loop, images, labels)
-        ratios = []
-        for pair in range(-3, PAIRS):
-            populations = [
-                distribution.sample(S, generator_for(0, "benchmark", pair, phase)) for phase in ("nes", "sgd")
-            ]
-            seconds = [_seconds(step, populations) for step in (ours, plain)]
-            if pair >= 0:
-                ratios.append(seconds[1] / seconds[0])
-        low, median, high = statistics.quantiles(ratios, n=4)
+        plain = {layout: _plain_step(loop, images, labels) for layout, loop in loops.items()}
+        ratios: dict[str, list[float]] = {layout: [] for layout in loops}
+        for number in range(-3, ROUNDS):
+            phases = ("nes", "sgd")
+            populations = [distribution.sample(S, generator_for(0, "benchmark", number, phase)) for phase in phases]
+            seconds = _seconds(ours, populations)
+            for layout, step in plain.items():
+                ratio = _seconds(step, populations) / seconds
+                if number >= 0:
+                    ratios[layout].append(ratio)
         share = _nodes(distribution) / (S * len(NUM_CLASSES))
-        print(f"{name:<12}{median:>19.2f}x{f'{low:.2f} .. {high:.2f}':>16}{share:>40.2f}")
+        for layout in loops:
+            low, median, high = statistics.quantiles(ratios[layout], n=4)
+            print(f"{name:<11}{layout:<16}{median:>11.2f}x{f'{low:.2f} .. {high:.2f}':>18}{share:>22.2f}")
 
 
 def _uniform() -> SearchDistribution:

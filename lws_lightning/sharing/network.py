@@ -35,7 +35,7 @@ class MultiTaskNetwork(nn.Module):
         learned = iter(range(len(layers)))
         self._learned_layers = [None if isinstance(layer, CommonLayer) else next(learned) for layer in layers]
         for parameter in self.parameters():
-            parameter.data = parameter.data.contiguous(memory_format=_memory_format(parameter))
+            parameter.data = _channels_last(parameter.data)
 
     @property
     def weights_per_layer(self) -> list[int]:
@@ -59,7 +59,7 @@ class MultiTaskNetwork(nn.Module):
         tasks = range(len(self.heads)) if tasks is None else tasks
         batch_size = images.shape[1]
         plan = plan_population(population, self._learned_layers)
-        activations = _flatten_tasks(images)
+        activations = _channels_last(images.flatten(0, 1))
         for layer, layer_plan in zip(self._chain, plan.layers, strict=True):
             activations = layer(activations, layer_plan, batch_size)
         features = gather_nodes(activations, plan.leaves, batch_size)
@@ -84,7 +84,7 @@ class MultiTaskNetwork(nn.Module):
         Returns:
             `(N, classes)` logits.
         """
-        activations = images.contiguous(memory_format=_memory_format(images))
+        activations = _channels_last(images)
         for layer, number in zip(self._chain, self._copies_of(assignment, task), strict=True):
             activations = layer.forward_copy(activations, number)
         return self.heads[task](activations)  # type: ignore[no-any-return]
@@ -150,10 +150,14 @@ def _norms_of(module: nn.Module) -> Iterator[TaskBatchNorm]:
     return (part for part in module.modules() if isinstance(part, TaskBatchNorm))
 
 
-def _flatten_tasks(images: Tensor) -> Tensor:
-    flat = images.flatten(0, 1)
-    return flat.contiguous(memory_format=_memory_format(flat))
+def _channels_last(tensor: Tensor) -> Tensor:
+    """Lays a 4-d tensor out in channels_last, and says so in its strides.
 
-
-def _memory_format(images: Tensor) -> torch.memory_format:
-    return torch.channels_last if images.dim() == 4 else torch.contiguous_format
+    With one channel both layouts are the same in memory, and torch may take the slow path of the default one. Then the
+    strides are written as those of channels_last.
+    """
+    if tensor.dim() != 4:
+        return tensor.contiguous()
+    laid_out = tensor.contiguous(memory_format=torch.channels_last)
+    _, channels, height, width = laid_out.shape
+    return laid_out.as_strided(laid_out.shape, (height * width * channels, 1, width * channels, channels))
