@@ -212,7 +212,7 @@ class MultiTaskMethod(EvaluatedMethod):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Makes Adam over every trainable weight, and the schedule that `apply_gradients` steps."""
-        optimizer = torch.optim.Adam(self._weights(), lr=self.lr, weight_decay=self.weight_decay, foreach=True)
+        optimizer = torch.optim.Adam(self._weights(), lr=self.lr, weight_decay=self.weight_decay, fused=True)
         total_steps = self.trainer.estimated_stepping_batches if self.lr_schedule != "constant" else 0
         if total_steps == float("inf"):
             raise ValueError(f"lr_schedule {self.lr_schedule} needs an end: set trainer.max_steps or max_epochs.")
