@@ -132,11 +132,20 @@ def visiting(norms: Sequence[tuple[TaskBatchNorm, Visits]]) -> Iterator[None]:
 
 
 def convert_batch_norms(module: nn.Module) -> nn.Module:
-    """Replaces torch's batch normalisations in a module by `TaskBatchNorm`, keeping parameters and buffers."""
+    """Replaces torch's batch normalisations in a module by `TaskBatchNorm`, keeping parameters and buffers.
+
+    Raises:
+        ValueError: If a batch normalisation is of another kind, which would mix the tasks' statistics.
+    """
     if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         converted: TaskBatchNorm = _like(module, TaskBatchNorm)
         converted.plain_type = type(module)
         return converted
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, TaskBatchNorm):
+        raise ValueError(
+            f"{type(module).__name__} would normalise the images of several tasks together. Use nn.BatchNorm1d, 2d or "
+            "3d, whose statistics are kept apart for each task, or a normalisation of single images."
+        )
     for name, child in module.named_children():
         setattr(module, name, convert_batch_norms(child))
     return module

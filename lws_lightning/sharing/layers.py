@@ -30,6 +30,8 @@ class SharedLayer(nn.Module):
         self, block: nn.Module, num_weights: int, initialise: Callable[[nn.Module, int], None] | None = None
     ) -> None:
         super().__init__()
+        if num_weights < 1:
+            raise ValueError(f"A weight set needs at least one weight, but num_weights is {num_weights}.")
         self.copies = nn.ModuleList(convert_batch_norms(copy.deepcopy(block)) for _ in range(num_weights))
         if initialise is not None:
             for number, module in enumerate(self.copies):

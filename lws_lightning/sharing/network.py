@@ -55,8 +55,12 @@ class MultiTaskNetwork(nn.Module):
 
         Returns:
             For each of the T' tasks its logits, `(S, B, classes_t)`.
+
+        Raises:
+            ValueError: If the population does not fit the network, the images or the tasks.
         """
         tasks = range(len(self.heads)) if tasks is None else tasks
+        self._check_population(population, len(images), len(tasks))
         batch_size = images.shape[1]
         plan = plan_population(population, self._learned_layers)
         activations = _channels_last(images.flatten(0, 1))
@@ -88,6 +92,16 @@ class MultiTaskNetwork(nn.Module):
         for layer, number in zip(self._chain, self._copies_of(assignment, task), strict=True):
             activations = layer.forward_copy(activations, number)
         return self.heads[task](activations)  # type: ignore[no-any-return]
+
+    def _check_population(self, population: Tensor, num_batches: int, num_tasks: int) -> None:
+        sizes = torch.tensor(self.weights_per_layer)
+        if population.shape[1:] != (len(sizes), num_tasks) or num_batches != num_tasks:
+            raise ValueError(
+                f"A population of shape {tuple(population.shape)} does not fit {len(sizes)} learned layers, {num_tasks} "
+                f"tasks and images of {num_batches} tasks."
+            )
+        if bool((population < 0).any()) or bool((population >= sizes[:, None]).any()):
+            raise ValueError(f"A population names copies outside of [0, K_l) for K = {self.weights_per_layer}.")
 
     def task_modules(self, assignment: Tensor, task: int) -> list[nn.Module]:
         """Returns the blocks and the head that make up one task's network, in order."""

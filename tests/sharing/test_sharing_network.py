@@ -237,3 +237,25 @@ def test_layers_that_are_common_are_in_no_assignment():
     assert [output.shape for output in outputs] == [(2, 3, 2), (2, 3, 3)]
     with pytest.raises(ValueError, match=r"weights_per_layer has 2 entries.*1"):
         make_multi_task_network(BaseNetwork(layers, nn.Identity, 0, he_uniform_), [2, 3], [5, 5], 0)
+
+
+@pytest.mark.parametrize(
+    ("population", "message"),
+    [
+        (torch.zeros(2, 3, 3, dtype=torch.int64), "4 learned layers"),
+        (torch.zeros(2, 4, 2, dtype=torch.int64), "3 tasks"),
+        (torch.full((2, 4, 3), -1), "outside"),
+        (torch.full((2, 4, 3), 3), "outside"),
+    ],
+)
+def test_a_population_that_does_not_fit_is_refused(population, message):
+    with pytest.raises(ValueError, match=message):
+        dkl()(torch.rand(3, 2, 1, 28, 28), population)
+
+
+def test_weight_sets_that_cannot_work_are_refused():
+    with pytest.raises(ValueError, match="at least one weight"):
+        dkl(copies=0)
+    layers = [BaseLayer("odd", nn.Sequential(nn.Conv2d(1, 2, 3), nn.SyncBatchNorm(2), nn.Flatten()))]
+    with pytest.raises(ValueError, match="SyncBatchNorm would normalise"):
+        make_multi_task_network(BaseNetwork(layers, nn.Identity, 0, he_uniform_), [2], [2], 0)
