@@ -97,8 +97,8 @@ class MultiTaskNetwork(nn.Module):
         sizes = torch.tensor(self.weights_per_layer)
         if population.shape[1:] != (len(sizes), num_tasks) or num_batches != num_tasks:
             raise ValueError(
-                f"A population of shape {tuple(population.shape)} does not fit {len(sizes)} learned layers, {num_tasks} "
-                f"tasks and images of {num_batches} tasks."
+                f"A population of shape {tuple(population.shape)} does not fit {len(sizes)} learned layers, "
+                f"{num_tasks} tasks and images of {num_batches} tasks."
             )
         if bool((population < 0).any()) or bool((population >= sizes[:, None]).any()):
             raise ValueError(f"A population names copies outside of [0, K_l) for K = {self.weights_per_layer}.")
