@@ -1,10 +1,11 @@
 """Base architectures: what a task's network looks like before it is decided which weights tasks share."""
 
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
-from lws_lightning.networks.convnets import digits_convnet, dkl_convnet
+from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
 from lws_lightning.networks.initialization import INITIALIZERS, Initialization, Initializer, he_uniform_, torch_default_
 from lws_lightning.networks.multi_task import make_multi_task_network
 from lws_lightning.networks.registry import NETWORKS, NetworkBuilder, build_network
+from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
 
 __all__ = [
     "INITIALIZERS",
@@ -15,9 +16,13 @@ __all__ = [
     "Initializer",
     "NetworkBuilder",
     "build_network",
+    "cifar100_convnet",
     "digits_convnet",
     "dkl_convnet",
     "he_uniform_",
     "make_multi_task_network",
+    "omniglot_convnet",
+    "resnet18_cifar100",
+    "resnet18_omniglot",
     "torch_default_",
 ]

@@ -8,7 +8,7 @@ from torch import nn
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
 from lws_lightning.networks.initialization import he_uniform_
 
-__all__ = ["digits_convnet", "dkl_convnet"]
+__all__ = ["cifar100_convnet", "digits_convnet", "dkl_convnet", "omniglot_convnet"]
 
 
 def dkl_convnet(image_shape: Sequence[int]) -> BaseNetwork:
@@ -20,7 +20,7 @@ def dkl_convnet(image_shape: Sequence[int]) -> BaseNetwork:
     Args:
         image_shape: `(C, H, W)`, at least 8x8 pixels; the paper's is `(1, 28, 28)`.
     """
-    return _convnet(image_shape, "dkl_convnet", channels=[32, 32, 32], units=128, prior_layers=2)
+    return _convnet(image_shape, "dkl_convnet", channels=[32] * 3, units=[128], prior_layers=2)
 
 
 def digits_convnet(image_shape: Sequence[int]) -> BaseNetwork:
@@ -32,12 +32,66 @@ def digits_convnet(image_shape: Sequence[int]) -> BaseNetwork:
     Args:
         image_shape: `(C, H, W)`, at least 4x4 pixels.
     """
-    return _convnet(image_shape, "digits_convnet", channels=[16, 32], units=64, prior_layers=1)
+    return _convnet(image_shape, "digits_convnet", channels=[16, 32], units=[64], prior_layers=1)
+
+
+def cifar100_convnet(image_shape: Sequence[int]) -> BaseNetwork:
+    """The network of routing networks for CIFAR-100 (paper, section "CIFAR-100").
+
+    Four blocks as in `dkl_convnet`, common to all tasks under every kind of sharing, and three dense layers of 128
+    units with ReLU, which are learned. Prior sharing shares the first dense layer.
+
+    Args:
+        image_shape: `(C, H, W)`, at least 16x16 pixels; the paper's is `(3, 32, 32)`.
+    """
+    return _convnet(
+        image_shape, "cifar100_convnet", channels=[32] * 4, units=[128] * 3, prior_layers=1, learned_convs=False
+    )
+
+
+def omniglot_convnet(image_shape: Sequence[int]) -> BaseNetwork:
+    """The network of soft layer ordering for Omniglot (paper, section "Omniglot").
+
+    Four blocks as in `dkl_convnet`, but with 53 filters; all four learned. Prior sharing shares two convolutions.
+    The paper's "single dense layer" behind them is the head; as in the authors' program, it sees the average of each
+    channel over the image.
+
+    Args:
+        image_shape: `(C, H, W)`, at least 16x16 pixels; the paper's is `(1, 105, 105)`.
+    """
+    layers, _ = _conv_layers(image_shape, "omniglot_convnet", channels=[53] * 4)
+
+    def make_head(classes: int) -> nn.Module:
+        return nn.Sequential(
+            OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), linear=nn.Linear(53, classes))
+        )
+
+    return BaseNetwork(layers, make_head, prior_layers=2, initialise=he_uniform_)
 
 
 def _convnet(
-    image_shape: Sequence[int], name: str, channels: Sequence[int], units: int, prior_layers: int
+    image_shape: Sequence[int],
+    name: str,
+    channels: Sequence[int],
+    units: Sequence[int],
+    prior_layers: int,
+    learned_convs: bool = True,
 ) -> BaseNetwork:
+    """Convolutional blocks, dense layers with ReLU, and a linear head."""
+    layers, features = _conv_layers(image_shape, name, channels, learned_convs)
+    for number, out_features in enumerate(units, start=1):
+        dense = OrderedDict[str, nn.Module](linear=nn.Linear(features, out_features), relu=nn.ReLU())
+        if number == 1:
+            dense = OrderedDict(flatten=nn.Flatten(), **dense)
+        layers.append(BaseLayer(f"dense{number}", nn.Sequential(dense)))
+        features = out_features
+    return BaseNetwork(layers, lambda classes: nn.Linear(features, classes), prior_layers, he_uniform_)
+
+
+def _conv_layers(
+    image_shape: Sequence[int], name: str, channels: Sequence[int], learned: bool = True
+) -> tuple[list[BaseLayer], int]:
+    """Makes blocks that halve the image each; returns them and how many values of an image they leave."""
     depth, height, width = image_shape
     smallest = 2 ** len(channels)
     if min(height, width) < smallest:
@@ -47,11 +101,9 @@ def _convnet(
         )
     layers = []
     for number, out_channels in enumerate(channels, start=1):
-        layers.append(BaseLayer(f"conv{number}", _conv_block(depth, out_channels)))
+        layers.append(BaseLayer(f"conv{number}", _conv_block(depth, out_channels), learned))
         depth, height, width = out_channels, height // 2, width // 2
-    dense = OrderedDict(flatten=nn.Flatten(), linear=nn.Linear(depth * height * width, units), relu=nn.ReLU())
-    layers.append(BaseLayer("dense1", nn.Sequential(dense)))
-    return BaseNetwork(layers, lambda classes: nn.Linear(units, classes), prior_layers, he_uniform_)
+    return layers, depth * height * width
 
 
 def _conv_block(in_channels: int, out_channels: int) -> nn.Module:

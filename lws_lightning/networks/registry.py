@@ -4,14 +4,22 @@ import importlib
 from collections.abc import Callable, Sequence
 
 from lws_lightning.networks.base import BaseNetwork
-from lws_lightning.networks.convnets import digits_convnet, dkl_convnet
+from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
+from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
 
 __all__ = ["NETWORKS", "NetworkBuilder", "build_network"]
 
 NetworkBuilder = Callable[[Sequence[int]], BaseNetwork]
 """Makes a base network for images of a shape `(C, H, W)`."""
 
-NETWORKS: dict[str, NetworkBuilder] = {"dkl_convnet": dkl_convnet, "digits_convnet": digits_convnet}
+NETWORKS: dict[str, NetworkBuilder] = {
+    "dkl_convnet": dkl_convnet,
+    "digits_convnet": digits_convnet,
+    "cifar100_convnet": cifar100_convnet,
+    "omniglot_convnet": omniglot_convnet,
+    "resnet18_cifar100": resnet18_cifar100,
+    "resnet18_omniglot": resnet18_omniglot,
+}
 """The networks that have a name."""
 
 
