@@ -147,6 +147,8 @@ def _silence() -> None:
     # Lightning's own use of torch; and images that are held in memory need no loader processes.
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    # Every run has a folder of its own, also a resumed one.
+    warnings.filterwarnings("ignore", message=r"The dirpath has changed.*")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(lambda r: "litlogger" not in r.getMessage())
 
 

@@ -122,7 +122,9 @@ def _rows(measured: Sequence[tuple[Run, Measurement]]) -> list[tuple[list[str], 
 def _options(run: Run) -> dict[str, Any]:
     # Lightning's own entries begin with an underscore; they say how a run was started, not what it did.
     hparams = dict(run.record.get("hparams") or {})
-    options = {name: value for name, value in hparams.items() if name != "seed" and not name.startswith("_")}
+    hidden = {name for name in hparams if name == "seed" or name.startswith("_")}
+    # An option that is None is one that was not chosen, like one that an older version did not have.
+    options = {name: value for name, value in hparams.items() if name not in hidden and value is not None}
     return {**options, "weights_per_layer": run.record.get("weights_per_layer")}
 
 
