@@ -8,13 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lws_lightning.data import DKLMNIST, Digits, MultiTaskDataModule, TaskData
+    from lws_lightning.data import DKLMNIST, CIFAR100CoarseLabel, Digits, MultiTaskDataModule, Omniglot, TaskData
     from lws_lightning.methods import FixedSharing, LearnedWeightSharing, MultiTaskMethod, NonFiniteError
     from lws_lightning.search import SearchDistribution
     from lws_lightning.sharing import MultiTaskNetwork
 
 __all__ = [
     "DKLMNIST",
+    "CIFAR100CoarseLabel",
     "Digits",
     "FixedSharing",
     "LearnedWeightSharing",
@@ -22,6 +23,7 @@ __all__ = [
     "MultiTaskMethod",
     "MultiTaskNetwork",
     "NonFiniteError",
+    "Omniglot",
     "SearchDistribution",
     "TaskData",
 ]
@@ -29,7 +31,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "data": ("DKLMNIST", "Digits", "MultiTaskDataModule", "TaskData"),
+    "data": ("DKLMNIST", "CIFAR100CoarseLabel", "Digits", "MultiTaskDataModule", "Omniglot", "TaskData"),
     "methods": ("FixedSharing", "LearnedWeightSharing", "MultiTaskMethod", "NonFiniteError"),
     "search": ("SearchDistribution",),
     "sharing": ("MultiTaskNetwork",),

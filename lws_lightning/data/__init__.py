@@ -1,16 +1,20 @@
 """Data sets as LightningDataModules, and how their batches are drawn."""
 
 from lws_lightning.data.base import MultiTaskDataModule
+from lws_lightning.data.cifar100 import CIFAR100CoarseLabel
 from lws_lightning.data.digits import Digits
 from lws_lightning.data.dkl_mnist import DKLMNIST
+from lws_lightning.data.omniglot import Omniglot
 from lws_lightning.data.sampler import EvaluationBatches, StepBatches, StepSampler, balanced_indices
 from lws_lightning.data.tasks import TaskData, stratified_subset
 
 __all__ = [
     "DKLMNIST",
+    "CIFAR100CoarseLabel",
     "Digits",
     "EvaluationBatches",
     "MultiTaskDataModule",
+    "Omniglot",
     "StepBatches",
     "StepSampler",
     "TaskData",

@@ -1,12 +1,15 @@
 """Tiny data sets laid out on disk as the real ones are, and a tiny one in memory."""
 
+import io
+import pickle
 import struct
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 
-from lws_lightning.data import MultiTaskDataModule, TaskData
+from lws_lightning.data import CIFAR100CoarseLabel, MultiTaskDataModule, Omniglot, TaskData
 
 EMNIST_RAW = Path("EMNIST/raw")
 KMNIST_RAW = Path("KMNIST/raw")
@@ -43,6 +46,78 @@ def write_dkl_mnist(root, train_per_class=20, test_per_class=4, seed=0):
                 images = images.transpose(0, 2, 1)
             write_pair(root / folder, prefix, images, labels + first)
     return root
+
+
+class Python2Pickler(pickle._Pickler):
+    """Writes text, bytes and arrays as Python 2 with NumPy 1 does, in which CIFAR-100's files were made."""
+
+    dispatch = dict(pickle._Pickler.dispatch)  # noqa: RUF012
+
+    def save_string(self, value):
+        data = value.encode("latin1") if isinstance(value, str) else value
+        self.write(b"T" + struct.pack("<i", len(data)) + data)
+        self.memoize(value)
+
+    dispatch[str] = dispatch[bytes] = save_string
+
+
+def python2_pickle(value):
+    file = io.BytesIO()
+    Python2Pickler(file, protocol=2).dump(value)
+    return file.getvalue().replace(b"cnumpy._core.", b"cnumpy.core.")
+
+
+def cifar100_hierarchy(seed=0):
+    """Returns the coarse label of each of the 100 fine labels, five of each, in disorder."""
+    return np.random.default_rng(seed).permutation(np.arange(20).repeat(5))
+
+
+def write_cifar100(root, train_per_class=4, test_per_class=2, absent_in_test=(), dumps=python2_pickle):
+    """Writes CIFAR-100's three files under `root`; an image's first value is its fine label, the rest its number.
+
+    The classes `absent_in_test` have no test images. Returns `root`.
+    """
+    folder = Path(root) / "cifar-100-python"
+    folder.mkdir(parents=True, exist_ok=True)
+    coarse_of = cifar100_hierarchy()
+    for seed, split, per_class in ((1, "train", train_per_class), (2, "test", test_per_class)):
+        fine = np.random.default_rng(seed).permutation(np.arange(100).repeat(per_class))
+        if split == "test":
+            fine = fine[~np.isin(fine, absent_in_test)]
+        data = np.repeat(np.arange(len(fine))[:, None] % 256, 3072, axis=1).astype(np.uint8)
+        data[:, 0] = fine
+        entry = {"data": data, "fine_labels": fine.tolist(), "coarse_labels": coarse_of[fine].tolist()}
+        (folder / split).write_bytes(dumps(entry))
+    names = {
+        "fine_label_names": [f"fine {label}" for label in range(100)],
+        "coarse_label_names": list(CIFAR100CoarseLabel.class_counts),
+    }
+    (folder / "meta").write_bytes(dumps(names))
+    return Path(root)
+
+
+def omniglot_folder(root, alphabet):
+    part = "background" if list(Omniglot.class_counts).index(alphabet) < 30 else "evaluation"
+    return Path(root) / "omniglot-py" / f"images_{part}" / alphabet
+
+
+def write_omniglot(root, alphabets):
+    """Writes the drawings of `alphabets` under `root`. Returns `root`.
+
+    An image's row 0 has ink in the character's column (0, 1, ...), row 1 in the drawer's. Below is a
+    character's pattern, learnable.
+    """
+    for alphabet in alphabets:
+        patterns = np.random.default_rng(0).integers(0, 2, (Omniglot.class_counts[alphabet], 10, 10))
+        for character, pattern in enumerate(patterns.repeat(10, axis=1).repeat(10, axis=2)):
+            folder = omniglot_folder(root, alphabet) / f"character{character + 1:02d}"
+            folder.mkdir(parents=True)
+            for drawer in range(20):
+                ink = np.zeros((105, 105), bool)
+                ink[0, character] = ink[1, drawer] = True
+                ink[5:, 5:] = pattern
+                Image.fromarray(~ink).save(folder / f"{character + 1:04d}_{drawer + 1:02d}.png", compress_level=1)
+    return Path(root)
 
 
 class Tiny(MultiTaskDataModule):

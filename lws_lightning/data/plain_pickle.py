@@ -1,0 +1,57 @@
+"""Reads a pickle of plain data without letting it run code."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["load_plain_pickle"]
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """Stands in for `_codecs.encode`, with which protocol 2 writes bytes."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"text encoded as {encoding}")
+    return text.encode(encoding)
+
+
+def _frombuffer(*arguments: Any) -> Any:
+    return np.zeros(0).__reduce_ex__(5)[0](*arguments)  # type: ignore[operator]
+
+
+# What NumPy's arrays and bytes are pickled as; NumPy moved `core` to `_core` in version 2.
+_ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],  # type: ignore[dict-item]
+    ("numpy.numeric", "_frombuffer"): _frombuffer,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): _encode,
+    ("builtins", "bytes"): bytes,
+    ("builtins", "bytearray"): bytearray,
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        home = module.replace("numpy._core", "numpy").replace("numpy.core", "numpy").replace("__builtin__", "builtins")
+        if (home, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no plain data")
+        return _ALLOWED[home, name]
+
+
+def load_plain_pickle(path: Path) -> Any:
+    """Loads numbers, text, bytes, containers and NumPy arrays; Python 2's files, too (text as latin-1).
+
+    Raises:
+        ValueError: The file is no complete pickle, or holds anything else.
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        try:
+            return _PlainUnpickler(file, encoding="latin1").load()
+        except OSError:
+            raise
+        except Exception as error:  # damaged bytes raise whatever the opcodes they happen to be raise
+            raise ValueError(f"{type(error).__name__}: {error}") from error
