@@ -220,6 +220,8 @@ class RunRecord(Callback):
             for row in rows:
                 if row["step"] == self._step and (row["step"], row["prefix"]) not in have:
                     put_row(self._rows, row)
+                    # The row was measured a moment after the checkpoint; time does not run backwards.
+                    self._seconds["training"] = max(self._seconds["training"], float(row["seconds"]))
             evaluation = record.get("evaluation")
             if evaluation and evaluation["step"] == self._step:
                 self._evaluation = evaluation
