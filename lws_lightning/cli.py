@@ -1,6 +1,5 @@
 """The command `lws`: LightningCLI over the methods and data sets of this package, and `lws report`."""
 
-import argparse
 import logging
 import sys
 import warnings
@@ -20,7 +19,7 @@ from lws_lightning import __version__
 from lws_lightning.callbacks import RunRecord, StepProgressBar
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.methods import MultiTaskMethod, check_trainer
-from lws_lightning.results import comparison_table, load_runs
+from lws_lightning.results import report
 
 __all__ = ["LWSCLI", "main"]
 
@@ -120,26 +119,6 @@ def main(args: Sequence[str] | None = None) -> None:
         },
         args=None if args is None else arguments,
     )
-
-
-def report(arguments: Sequence[str]) -> None:
-    """Runs `lws report`: prints a table of the runs in some folders.
-
-    Args:
-        arguments: Its arguments.
-
-    Raises:
-        SystemExit: If there is no run.
-    """
-    parser = argparse.ArgumentParser("lws report", description="Prints a table of the runs found in some folders.")
-    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="run folders, or folders that contain them")
-    folders = parser.parse_args(arguments).folders
-    runs, problems = load_runs(folders)
-    for problem in problems:
-        print(f"warning: {problem}", file=sys.stderr)
-    if not runs:
-        raise SystemExit(f"lws report: there is no run (result.json) in {', '.join(folders)}")
-    print(comparison_table(runs))
 
 
 def _silence() -> None:
