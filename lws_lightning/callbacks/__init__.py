@@ -1,6 +1,7 @@
 """What watches a run: scalars and pictures of the sharing, and the record in the run folder."""
 
-from lws_lightning.callbacks.drawing import picture_png
+from lws_lightning.callbacks.curve import rows_of_csv
+from lws_lightning.callbacks.drawing import copy_letter, ink_on, picture_png, picture_svg, shorten, text_width, tint
 from lws_lightning.callbacks.folder import run_folder, write_atomically
 from lws_lightning.callbacks.pictures import assignment_figure, groups_text, probabilities_figure
 from lws_lightning.callbacks.progress import StepProgressBar
@@ -15,10 +16,17 @@ __all__ = [
     "SharingMonitor",
     "StepProgressBar",
     "assignment_figure",
+    "copy_letter",
     "groups_text",
+    "ink_on",
     "picture_png",
+    "picture_svg",
     "probabilities_figure",
+    "rows_of_csv",
     "run_folder",
+    "shorten",
     "tags_of",
+    "text_width",
+    "tint",
     "write_atomically",
 ]

@@ -5,7 +5,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
@@ -17,6 +19,7 @@ __all__ = [
     "ink_on",
     "picture_array",
     "picture_png",
+    "picture_svg",
     "shorten",
     "text_width",
     "tint",
@@ -63,6 +66,14 @@ def picture_png(figure: Figure, dpi: int = 110) -> bytes:
     content = io.BytesIO()
     FigureCanvasAgg(figure).print_figure(content, dpi=dpi, format="png")
     return content.getvalue()
+
+
+def picture_svg(figure: Figure) -> str:
+    """Renders a figure as an SVG file's content: the same for the same figure, with letters as outlines."""
+    content = io.BytesIO()
+    with rc_context({"svg.hashsalt": "lws_lightning", "svg.fonttype": "path"}):
+        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})
+    return content.getvalue().decode()
 
 
 def picture_array(figure: Figure, dpi: int = 110) -> np.ndarray[Any, np.dtype[np.uint8]]:
