@@ -1,12 +1,15 @@
-"""The command `lws`: LightningCLI over the methods and data sets of this package, and `lws report`."""
+"""The command `lws`: LightningCLI over the methods and data sets of this package, `lws sweep` and `lws report`."""
 
+import io
 import logging
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import yaml
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
@@ -20,6 +23,7 @@ from lws_lightning.callbacks import RunRecord, StepProgressBar
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.methods import MultiTaskMethod, check_trainer
 from lws_lightning.results import report
+from lws_lightning.sweep import sweep
 
 __all__ = ["LWSCLI", "main"]
 
@@ -99,6 +103,9 @@ def main(args: Sequence[str] | None = None) -> None:
         report(arguments[1:])
         return
     _silence()
+    if arguments[:1] == ["sweep"]:
+        sweep(arguments[1:], resolve_config)
+        return
     _refuse_what_the_data_say(arguments)
     arguments = _with_config_of_checkpoint(arguments)
     if args is None:  # given as args, LightningCLI would warn of a command line beside them
@@ -114,11 +121,39 @@ def main(args: Sequence[str] | None = None) -> None:
         seed_everything_default=0,
         parser_kwargs={
             "version": __version__,
-            "description": "Learned Weight Sharing. Besides the subcommands below: lws report FOLDER... prints a "
-            "table of the runs found there.",
+            "description": "Learned Weight Sharing. Besides the subcommands below: lws sweep CONFIG... --seeds 0-9 "
+            "trains many runs, and lws report FOLDER... compares them.",
         },
         args=None if args is None else arguments,
     )
+
+
+def resolve_config(path: Path, options: Sequence[str]) -> Mapping[str, Any]:
+    """Reads a configuration file as `lws fit` does.
+
+    Args:
+        path: The file.
+        options: Options of the command line.
+
+    Returns:
+        Every option, with its value.
+
+    Raises:
+        ValueError: If `lws fit` would refuse them.
+    """
+    printed, refused, before = io.StringIO(), io.StringIO(), sys.argv[1:]
+    sys.argv[1:] = ["fit", "--config", str(path), *options, "--print_config"]
+    try:
+        with redirect_stdout(printed), redirect_stderr(refused):
+            main()
+    except SystemExit as error:
+        if error.code not in (0, None):
+            message = error.code if isinstance(error.code, str) else refused.getvalue().strip()
+            raise ValueError(f"{path}: {message}") from error
+    finally:
+        sys.argv[1:] = before
+    config: Mapping[str, Any] = yaml.safe_load(printed.getvalue())
+    return config
 
 
 def _silence() -> None:

@@ -16,6 +16,7 @@ from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
 
 __all__ = ["RunRecord"]
 
+_REFRESH_SECONDS = 10.0
 _IDENTITY = ("method", "network", "data", "seed", "task_names", "layer_names", "weights_per_layer")
 
 
@@ -23,7 +24,8 @@ class RunRecord(Callback):
     """Writes `curve.csv` and `result.json` into the run folder (the log folder, or the Trainer's root without one).
 
     Both are replaced atomically at the start, at each evaluation, at the end and when an exception or an
-    interrupt ends the run, so that a killed run leaves its last evaluation and the status `running`. Checkpoints carry
+    interrupt ends the run, so that a killed run leaves its last evaluation and the status `running`. In between they are
+    refreshed at most every ten seconds, so that others see how far the run is. Checkpoints carry
     the curve and the seconds: a resumed run's `curve.csv` is complete, wherever it is written. A folder that
     cannot be written is warned of once and does not stop the training. `fast_dev_run` writes nothing.
 
@@ -51,6 +53,7 @@ class RunRecord(Callback):
         self._payload: dict[str, Any] = {}
         self._phase: str | None = None
         self._since = 0.0
+        self._written = 0.0
         self._reset()
 
     def _reset(self) -> None:
@@ -111,8 +114,10 @@ class RunRecord(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Counts."""
+        """Counts, and now and then tells others."""
         self._step = trainer.global_step
+        if time.monotonic() - self._written > _REFRESH_SECONDS:
+            self._write(trainer, pl_module, "running")
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Starts the time of an evaluation."""
@@ -196,6 +201,7 @@ class RunRecord(Callback):
             return
         module = as_sharing_module(pl_module, type(self).__name__)
         self._switch(self._phase)
+        self._written = time.monotonic()
         self._payload = self._describe(trainer, module, status, step=self._step, message=message)
         self._writer.write(self._folder / "curve.csv", curve_csv(self._rows, module.task_names))
         self._writer.write(self._folder / "result.json", _json(self._payload))

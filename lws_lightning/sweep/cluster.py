@@ -1,0 +1,88 @@
+"""Does the runs of a sweep on a cluster, through submitit."""
+
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lws_lightning.sweep.display import Display
+from lws_lightning.sweep.local import worker_command
+from lws_lightning.sweep.outcome import LOG_FILE, Outcome, outcome_of
+from lws_lightning.sweep.plan import SweepRun
+
+__all__ = ["RunJob", "run_on_cluster"]
+
+_POLL_SECONDS = 1.0
+
+
+class RunJob:
+    """One run as a job; when the cluster takes its machine away, submitit asks for a new one and the run goes on there.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: SweepRun) -> None:
+        self.run = run
+
+    def __call__(self) -> int:
+        """Does the run; returns the exit status of its worker."""
+        with (self.run.folder / LOG_FILE).open("ab") as log:
+            return subprocess.run(
+                worker_command(self.run), stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
+            ).returncode
+
+    def checkpoint(self) -> Any:
+        """Tells submitit to do the same again: what has been done lies in the run's folder."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def run_on_cluster(
+    runs: Sequence[SweepRun], cluster: str, folder: Path, options: Mapping[str, Any], display: Display
+) -> list[Outcome]:
+    """Submits runs, one job each, and waits for them.
+
+    Args:
+        runs: What to do.
+        cluster: `slurm`, or `local` for processes of this machine.
+        folder: Where submitit keeps its files; every machine has to see it.
+        options: For submitit's executor, such as `timeout_min`, `slurm_partition`, `slurm_array_parallelism`.
+        display: Told about everything.
+
+    Returns:
+        What became of each.
+
+    Raises:
+        ValueError: If submitit is not installed or refuses the cluster or an option.
+        KeyboardInterrupt: On Ctrl-C; jobs on a cluster go on, those of this machine are stopped.
+    """
+    try:
+        import submitit
+    except ImportError as error:
+        raise ValueError("--cluster needs submitit: pip install 'lws-lightning[cluster]'.") from error
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        executor.update_parameters(name="lws", **options)
+    except (NameError, RuntimeError, TypeError, ValueError, AssertionError) as error:
+        raise ValueError(f"--cluster {cluster}: {error}") from error
+    with executor.batch():
+        jobs = [executor.submit(RunJob(run)) for run in runs]
+    pending = dict(zip(jobs, runs, strict=True))
+    display.say(f"Submitted {len(jobs)} jobs to {cluster}. Ctrl-C stops watching; the same command watches again.")
+    outcomes = []
+    try:
+        while pending:
+            for job in [job for job in pending if job.done()]:
+                outcomes.append(outcome_of(pending.pop(job)))
+                display.say(outcomes[-1].text)
+            display.refresh([run for job, run in pending.items() if job.state.upper() == "RUNNING"])
+            time.sleep(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        if cluster == "local":
+            for job in pending:
+                job.cancel()
+        raise
+    return outcomes

@@ -1,0 +1,133 @@
+"""The command `lws sweep`."""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lws_lightning.sweep.cluster import run_on_cluster
+from lws_lightning.sweep.display import Display
+from lws_lightning.sweep.local import run_locally, visible_gpus
+from lws_lightning.sweep.outcome import Outcome
+from lws_lightning.sweep.plan import SweepRun, parse_seeds, plan_runs, save_config
+from lws_lightning.sweep.state import read_state
+
+__all__ = ["sweep"]
+
+ResolveConfig = Callable[[Path, Sequence[str]], Mapping[str, Any]]
+"""From a configuration file and options of the command line to all options."""
+
+_OWN = ("--seeds", "--jobs", "--out", "--cluster")
+_REFUSED = {
+    "--seed_everything": "the seeds are --seeds",
+    "--ckpt_path": "a sweep finds the checkpoints of its runs by itself",
+    "--config": "the configurations stand before the options: lws sweep CONFIG... --seeds 0-9",
+    "-c": "the configurations stand before the options: lws sweep CONFIG... --seeds 0-9",
+    "--trainer.logger": "a sweep gives every run a TensorBoardLogger in the run's own folder",
+    "--trainer.default_root_dir": "the folder of the sweep is --out",
+    "--trainer": "name its options one by one, such as --trainer.max_steps 100",
+    "--print_config": "use lws fit --config FILE --print_config",
+}
+
+
+def sweep(arguments: Sequence[str], resolve_config: ResolveConfig) -> None:
+    """Runs `lws sweep`.
+
+    Args:
+        arguments: Its arguments.
+        resolve_config: Reads a configuration with the options that go to every run.
+
+    Raises:
+        SystemExit: With a message if the sweep cannot start, with status 1 if a run did not finish, with 130 if it was
+            stopped.
+    """
+    own, cluster_options, passed_on = _split(arguments)
+    parsed = _parser().parse_args(own)
+    out = Path(parsed.out)
+    try:
+        seeds = parse_seeds(parsed.seeds)
+        for path in map(Path, parsed.configs):
+            if not path.is_file():
+                raise ValueError(f"{path}: there is no such configuration file.")
+        configs = {path: resolve_config(path, passed_on) for path in dict.fromkeys(map(Path, parsed.configs))}
+        runs = plan_runs(configs, seeds, out)
+        for run in runs:
+            save_config(run)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"lws sweep: {error}") from error
+    to_do = [run for run in runs if not read_state(run.folder).done]
+    with Display(runs) as display:
+        display.say(f"{len(runs)} runs in {out}, {len(runs) - len(to_do)} of them finished before.")
+        try:
+            if parsed.cluster:
+                outcomes = run_on_cluster(to_do, parsed.cluster, out / ".submitit", cluster_options, display)
+            else:
+                outcomes = run_locally(to_do, parsed.jobs or max(1, len(visible_gpus())), display)
+        except ValueError as error:
+            raise SystemExit(f"lws sweep: {error}") from error
+        except KeyboardInterrupt:
+            display.say("Stopped. The same command goes on from here.")
+            raise SystemExit(130) from None
+    _conclude(runs, outcomes, out)
+
+
+def _conclude(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: Path) -> None:
+    unfinished = [outcome for outcome in outcomes if not outcome.finished]
+    print(f"\n{len(runs) - len(unfinished)} of {len(runs)} runs are finished.")
+    for outcome in unfinished:
+        print(f"  {outcome.text}")
+    if unfinished:
+        print("The same command tries these again, from their last checkpoints.")
+    print(f"Table, tests and figures: lws report {out} --out {out / 'report'}")
+    if unfinished:
+        raise SystemExit(1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "lws sweep",
+        usage="lws sweep CONFIG... [--seeds 0-9] [--jobs N] [--out DIR] [--cluster slurm] [--any.option VALUE ...]",
+        description="Trains every configuration with every seed and tests the result. What is finished is not done "
+        "again, what was interrupted goes on from its last checkpoint, so that the same command may be given again "
+        "at any time. All other options go to every run, as to `lws fit`.",
+    )
+    parser.add_argument("configs", nargs="+", metavar="CONFIG", help="configuration files of `lws fit`")
+    parser.add_argument("--seeds", default="0", help="numbers and ranges, such as 0-9 or 0,2,5-7 (default: 0)")
+    parser.add_argument("--jobs", type=_at_least_one, help="runs at a time (default: the number of GPUs, at least 1)")
+    parser.add_argument("--out", default="sweep", metavar="DIR", help="folder of the runs (default: sweep)")
+    parser.add_argument("--cluster", choices=("slurm", "local"), help="one job a run, through submitit")
+    parser.add_argument(
+        "--cluster.KEY", dest="cluster_help", metavar="VALUE", help="option of submitit, such as --cluster.timeout_min"
+    )
+    return parser
+
+
+def _at_least_one(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return int(text)
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
+    """Sorts arguments into those of the sweep, those of the cluster and those of every run."""
+    own: list[str] = []
+    cluster: dict[str, Any] = {}
+    passed_on: list[str] = []
+    # Values follow their option; what stands before the first option are configurations.
+    target = own
+    waiting = iter(arguments)
+    for argument in waiting:
+        option, equals, value = argument.partition("=")
+        if option in _REFUSED:
+            raise SystemExit(f"lws sweep: {option} cannot be given: {_REFUSED[option]}.")
+        if option.startswith("--cluster."):
+            cluster[option.removeprefix("--cluster.")] = yaml.safe_load(value if equals else next(waiting, ""))
+            continue
+        if option in (*_OWN, "-h", "--help"):
+            target = own
+        elif argument.startswith("--"):
+            target = passed_on
+        target.append(argument)
+    return own, cluster, passed_on

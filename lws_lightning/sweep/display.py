@@ -1,0 +1,90 @@
+"""Shows how far the runs of a sweep are."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from lws_lightning.sweep.plan import SweepRun
+from lws_lightning.sweep.state import RunState, read_state
+
+__all__ = ["Display"]
+
+
+class Display:
+    """A bar over all runs and one for each that is being done; plain lines where there is no terminal.
+
+    Args:
+        runs: All runs of the sweep, those that are done included.
+        console: Where to draw; None: the screen.
+    """
+
+    def __init__(self, runs: Sequence[SweepRun], console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self._runs = list(runs)
+        self._states = {run.folder: read_state(run.folder) for run in runs}
+        self._times: dict[Path, int] = {}
+        self._bars: dict[Path, TaskID] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[text]}", markup=False),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            refresh_per_second=2,
+            disable=not self.console.is_terminal,
+        )
+        total = sum(run.max_steps or 0 for run in runs) or None
+        self._all = self._progress.add_task("all runs", total=total, text="")
+        self.refresh(())
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """Prints a line above the bars."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def refresh(self, active: Sequence[SweepRun]) -> None:
+        """Redraws.
+
+        Args:
+            active: The runs that are being done.
+        """
+        for run in active:
+            state = self._state(run)
+            text = f"step {state.step:,}" + (f" of {run.max_steps:,}" if run.max_steps else "")
+            text += "" if state.error is None else f", error {state.error:.2f} %"
+            if run.folder not in self._bars:
+                self._bars[run.folder] = self._progress.add_task(str(run), total=run.max_steps, text=text)
+            self._progress.update(self._bars[run.folder], completed=state.step, text=text)
+        for folder in set(self._bars) - {run.folder for run in active}:
+            self._progress.remove_task(self._bars.pop(folder))
+        finished = sum(state.status == "finished" for state in self._states.values())
+        self._progress.update(
+            self._all,
+            completed=sum(self._states[run.folder].step for run in self._runs if run.max_steps),
+            text=f"{finished} of {len(self._runs)} runs finished",
+        )
+
+    def _state(self, run: SweepRun) -> RunState:
+        """Reads a record again if it has changed."""
+        try:
+            changed = os.stat(run.folder / "result.json").st_mtime_ns  # noqa: PTH116 - several times a second
+        except OSError:
+            changed = 0
+        if self._times.get(run.folder) != changed:
+            self._times[run.folder] = changed
+            self._states[run.folder] = read_state(run.folder)
+        return self._states[run.folder]

@@ -1,0 +1,138 @@
+"""Does the runs of a sweep on this machine, some at a time."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from lws_lightning.sweep.display import Display
+from lws_lightning.sweep.outcome import LOG_FILE, Outcome, outcome_of
+from lws_lightning.sweep.plan import SweepRun
+
+__all__ = ["run_locally", "visible_gpus", "worker_command"]
+
+_POLL_SECONDS = 0.25
+_GRACE_SECONDS = 300
+
+
+@dataclass
+class _Worker:
+    run: SweepRun
+    slot: int
+    process: subprocess.Popen[bytes]
+
+
+def worker_command(run: SweepRun) -> list[str]:
+    """Returns the command that does one run."""
+    return [sys.executable, "-m", "lws_lightning.sweep.worker", os.fspath(run.folder)]
+
+
+def visible_gpus() -> list[str]:
+    """Returns the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+
+
+def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[Outcome]:
+    """Does runs, each in a process of its own.
+
+    A run that fails does not stop the others, with one exception: once a run has failed before its first step, the
+    later ones of the same configuration are not started, for they would fail alike.
+
+    Args:
+        runs: What to do, in order.
+        jobs: How many at a time. They share the processors evenly (OMP_NUM_THREADS, unless it is set) and take turns
+            with the GPUs where there are several.
+        display: Told about everything.
+
+    Returns:
+        What became of each.
+
+    Raises:
+        KeyboardInterrupt: On Ctrl-C or SIGTERM, after the runs have saved where they are; a second Ctrl-C kills them.
+    """
+    waiting, slots = deque(runs), deque(range(jobs))
+    workers: list[_Worker] = []
+    outcomes: list[Outcome] = []
+    hopeless: set[str] = set()
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        while waiting or workers:
+            while waiting and slots:
+                run = waiting.popleft()
+                if run.name in hopeless:
+                    text = f"{run}: not started, because another seed failed before its first step"
+                    outcomes.append(Outcome(run, False, text, False))
+                else:
+                    slot = slots.popleft()
+                    workers.append(_Worker(run, slot, _start(run, slot, jobs)))
+                    display.say(f"{run}: started, in {run.folder}")
+            for worker in [worker for worker in workers if worker.process.poll() is not None]:
+                workers.remove(worker)
+                slots.append(worker.slot)
+                outcome = outcome_of(worker.run)
+                outcomes.append(outcome)
+                display.say(outcome.text)
+                if not outcome.finished and not outcome.began:
+                    hopeless.add(worker.run.name)
+            display.refresh([worker.run for worker in workers])
+            time.sleep(_POLL_SECONDS)
+    except BaseException:
+        _stop(workers, display)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return outcomes
+
+
+def _start(run: SweepRun, slot: int, jobs: int) -> subprocess.Popen[bytes]:
+    environment = dict(os.environ)
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // jobs)))
+    gpus = visible_gpus()
+    if len(gpus) > 1:
+        environment["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
+    with (run.folder / LOG_FILE).open("ab") as log:
+        # A session of its own: Ctrl-C goes to the sweep, which passes it on once.
+        return subprocess.Popen(
+            worker_command(run),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _stop(workers: Sequence[_Worker], display: Display) -> None:
+    """Lets the workers save where they are, and kills those that do not end."""
+    if not workers:
+        return
+    display.say("Stopping: the runs save where they are. Ctrl-C again kills them.")
+    try:
+        for worker in workers:
+            with suppress(ProcessLookupError):
+                worker.process.send_signal(signal.SIGINT)
+        end = time.monotonic() + _GRACE_SECONDS
+        for worker in workers:
+            worker.process.wait(max(0.0, end - time.monotonic()))
+    except (KeyboardInterrupt, subprocess.TimeoutExpired):
+        for worker in workers:
+            worker.process.kill()
+    for worker in workers:
+        worker.process.wait()
+        display.say(outcome_of(worker.run).text)

@@ -1,0 +1,168 @@
+"""Which runs a sweep consists of, and where each of them lives."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lws_lightning.callbacks import write_atomically
+
+__all__ = ["CONFIG_FILE", "SweepRun", "parse_seeds", "plan_runs", "save_config"]
+
+CONFIG_FILE = "run.yaml"
+"""The complete options of a run of a sweep, in its folder."""
+
+# Options that say where and how a run is computed, not what comes out: they may change when a sweep goes on.
+_FREE = frozenset(
+    {"root", "download", "num_workers", "cache_dir", "evaluation_batch_size", "pin_memory", "max_images_per_pass"}
+)
+_TRAINER = ("max_steps", "max_epochs", "val_check_interval", "limit_train_batches", "overfit_batches", "precision")
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One configuration with one seed.
+
+    Attributes:
+        name: Of the configuration, `folder/file` without its ending.
+        seed: For `seed_everything`.
+        folder: Of the run.
+        config: All options, as `lws fit --config` reads them.
+    """
+
+    name: str
+    seed: int
+    folder: Path
+    config: Mapping[str, Any]
+
+    @property
+    def max_steps(self) -> int | None:
+        """Training steps that are wanted, None without a limit."""
+        steps = self.config["trainer"].get("max_steps")
+        return steps if steps is not None and steps >= 0 else None
+
+    def __str__(self) -> str:
+        return f"{self.name} seed {self.seed}"
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Reads a list of seeds.
+
+    Args:
+        text: Numbers and ranges, separated by commas: `0-9` or `0,2,5-7`.
+
+    Returns:
+        The seeds in the order given, each once.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            seeds += range(int(first), int(last if dash else first) + 1)
+            empty = dash and int(last) < int(first)
+        except ValueError:
+            empty = True
+        if empty:
+            raise ValueError(f"--seeds {text!r}: {part!r} is neither a number nor a range such as 0-9.")
+    return list(dict.fromkeys(seeds))
+
+
+def plan_runs(configs: Mapping[Path, Mapping[str, Any]], seeds: Sequence[int], out: Path) -> list[SweepRun]:
+    """Lists the runs of a sweep, seed by seed, so that every configuration gets its first result early.
+
+    Args:
+        configs: The complete options of each configuration file.
+        seeds: The seeds.
+        out: Folder of the sweep.
+
+    Returns:
+        The runs; each has the folder `out/<configuration>/seed<seed>`.
+
+    Raises:
+        ValueError: If two configurations have the same name, an option contradicts the sweep, or a folder holds a run
+            of other options.
+    """
+    named: dict[str, Mapping[str, Any]] = {}
+    for path, config in configs.items():
+        name = f"{path.resolve().parent.name}/{path.stem}"
+        if name in named:
+            raise ValueError(f"Two configurations are called {name}: give them in two sweeps, or rename a file.")
+        _check(path, config)
+        named[name] = config
+    runs = []
+    for seed in seeds:
+        for name, config in named.items():
+            folder = out / name / f"seed{seed}"
+            runs.append(SweepRun(name, seed, folder, _config_of_run(config, seed, folder)))
+    for run in runs:
+        _refuse_other_options(run)
+    return runs
+
+
+def save_config(run: SweepRun) -> None:
+    """Writes a run's options into its folder."""
+    write_atomically(run.folder / CONFIG_FILE, yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True))
+
+
+def _check(path: Path, config: Mapping[str, Any]) -> None:
+    trainer = config["trainer"]
+    for section in ("model", "data"):
+        if (config[section].get("init_args") or {}).get("seed") is not None:
+            raise ValueError(f"{path}: {section}.seed is fixed, so that all seeds of the sweep would be the same run.")
+    if trainer.get("logger"):
+        raise ValueError(
+            f"{path}: trainer.logger is set, but a sweep gives every run a TensorBoardLogger in the run's own folder. "
+            "Leave the option out."
+        )
+    if trainer.get("fast_dev_run"):
+        raise ValueError(f"{path}: trainer.fast_dev_run leaves nothing behind that a sweep could collect.")
+    steps, interval = trainer.get("max_steps"), trainer.get("val_check_interval")
+    by_steps = isinstance(interval, int) and trainer.get("check_val_every_n_epoch") is None
+    if by_steps and steps is not None and steps > 0 and steps % interval:
+        raise ValueError(
+            f"{path}: trainer.max_steps {steps} is not a multiple of trainer.val_check_interval {interval}, so the "
+            "last step would be neither evaluated nor saved."
+        )
+
+
+def _config_of_run(config: Mapping[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    logger = {
+        "class_path": "TensorBoardLogger",
+        "init_args": {"save_dir": os.fspath(folder.parent), "name": folder.name, "version": ""},
+    }
+    changed = {"default_root_dir": os.fspath(folder), "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = {**config["trainer"], **changed, "logger": logger}
+    return {**config, "seed_everything": seed, "trainer": trainer}
+
+
+def _refuse_other_options(run: SweepRun) -> None:
+    path = run.folder / CONFIG_FILE
+    if not path.is_file():
+        return
+    before = dict(_that_matter(yaml.safe_load(path.read_text(encoding="utf-8"))))
+    now = dict(_that_matter(run.config))
+    # An option that one of them does not have came or went with a version of this package.
+    for option in before.keys() & now.keys():
+        if before[option] != now[option]:
+            raise ValueError(
+                f"{run.folder} holds a run with {option} {before[option]}, not {now[option]}. Choose another --out, "
+                "or delete that folder."
+            )
+
+
+def _that_matter(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the options that a result depends on."""
+    for section in ("model", "data"):
+        yield f"{section}.class_path", config[section]["class_path"]
+        for name, value in (config[section].get("init_args") or {}).items():
+            if name not in _FREE:
+                yield f"{section}.{name}", value
+    for name in _TRAINER:
+        if name in config["trainer"]:
+            yield f"trainer.{name}", config["trainer"][name]

@@ -1,0 +1,53 @@
+"""Does one run of a sweep: `python -m lws_lightning.sweep.worker FOLDER`.
+
+Trains from the newest checkpoint, or from the start without one, and then tests the final networks. The worker holds a
+lock on the folder as long as it lives. So two sweeps of the same folder share the runs, and what a killed sweep has left
+running is waited for, not started twice.
+"""
+
+import sys
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from lws_lightning.sweep.plan import CONFIG_FILE
+from lws_lightning.sweep.state import newest_checkpoint, read_state
+
+__all__ = ["work"]
+
+
+def work(folder: Path) -> None:
+    """Does what is left to do in a run's folder.
+
+    Args:
+        folder: Holds `run.yaml`.
+    """
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print("Another process is at work on this run; waiting for it.", flush=True)
+        lock.acquire()
+    with lock:
+        if read_state(folder).status != "finished":
+            checkpoint = newest_checkpoint(folder)
+            print(f"Training from {checkpoint or 'the start'}.", flush=True)
+            _lws("fit", folder, checkpoint)
+        state, checkpoint = read_state(folder), newest_checkpoint(folder)
+        if state.status == "finished" and not state.tested and checkpoint is not None:
+            _lws("test", folder, checkpoint)
+
+
+def _lws(subcommand: str, folder: Path, checkpoint: Path | None) -> None:
+    from lws_lightning.cli import main
+
+    sys.argv[1:] = [subcommand, "--config", str(folder / CONFIG_FILE)]
+    if checkpoint is not None:
+        sys.argv += ["--ckpt_path", str(checkpoint)]
+    if subcommand != "fit":
+        sys.argv += ["--trainer.logger", "false"]
+    main()
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]))
