@@ -72,7 +72,7 @@ def picture_svg(figure: Figure) -> str:
     """Renders a figure as an SVG file's content: the same for the same figure, with letters as outlines."""
     content = io.BytesIO()
     with rc_context({"svg.hashsalt": "lws_lightning", "svg.fonttype": "path"}):
-        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})
+        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     return content.getvalue().decode()
 
 

@@ -1,7 +1,7 @@
 """Reads finished runs and compares them."""
 
 from lws_lightning.results.command import report
+from lws_lightning.results.markdown import comparison_table
 from lws_lightning.results.runs import Measurement, Run, load_runs
-from lws_lightning.results.table import comparison_table
 
 __all__ = ["Measurement", "Run", "comparison_table", "load_runs", "report"]

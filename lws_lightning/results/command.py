@@ -4,8 +4,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from lws_lightning.results.markdown import comparison_table
 from lws_lightning.results.runs import load_runs
-from lws_lightning.results.table import comparison_table
 
 __all__ = ["report"]
 

@@ -154,9 +154,9 @@ class Section:
 def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
     """Groups runs.
 
-    A row holds the finished runs of one data set, network, method and set of options that were measured alike (same kind
-    of evaluation, step and number of images), one for each seed. Of runs with the same seed only the last one
-    counts. Every other run is left out with a reason.
+    A row holds the finished runs of one data set, network, method and set of options that were measured alike (same
+    kind of evaluation, step and number of images), one for each seed. Of runs with the same seed only the last
+    one counts. Every other run is left out with a reason.
 
     Args:
         runs: What `load_runs` returned.

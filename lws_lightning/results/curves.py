@@ -1,0 +1,102 @@
+"""Reads the curves of the runs of a row and averages them."""
+
+import csv
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lws_lightning.callbacks import rows_of_csv
+from lws_lightning.results.grouping import Row, deviation
+from lws_lightning.results.runs import Run
+
+__all__ = ["Band", "Curve", "band", "read_curves"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The evaluations of one run during its training.
+
+    Attributes:
+        run: The run.
+        errors: Percent over all images, by step, steps rising.
+        entropies: Mean entropy in nats, by step; empty for fixed sharing.
+    """
+
+    run: Run
+    errors: dict[int, float]
+    entropies: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Band:
+    """Runs averaged at the steps that all of them have.
+
+    Attributes:
+        steps: N training steps, rising.
+        mean: N means.
+        low: N lower ends: mean minus deviation for three runs or more, otherwise the least value.
+        high: N upper ends.
+        runs: The number of runs.
+    """
+
+    steps: tuple[int, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    runs: int
+
+
+def read_curves(row: Row) -> tuple[list[Curve], list[tuple[Run, str]]]:
+    """Reads `curve.csv` of each run of a row.
+
+    Args:
+        row: The row.
+
+    Returns:
+        The curves in the order of seeds, and the runs without a readable one, each with the reason.
+    """
+    curves = []
+    problems = []
+    for run in row.runs:
+        try:
+            lines = rows_of_csv((run.folder / "curve.csv").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            problems.append((run, "has no curve.csv"))
+            continue
+        except (OSError, ValueError, csv.Error) as error:
+            problems.append((run, f"curve.csv cannot be read ({error})"))
+            continue
+        prefix = run.evaluation.prefix if run.evaluation else None
+        lines = [line for line in lines if prefix in (None, line["prefix"])]
+        if not lines:
+            problems.append((run, "curve.csv has no evaluation"))
+            continue
+        lines.sort(key=lambda line: int(line["step"]))
+        entropies = {line["step"]: line["entropy_mean"] for line in lines if line["entropy_mean"] is not None}
+        curves.append(Curve(run, {line["step"]: line["error"] for line in lines}, entropies))
+    return curves, problems
+
+
+def band(curves: Sequence[dict[int, float]]) -> Band | None:
+    """Averages values by step over runs.
+
+    Args:
+        curves: One dict of values by step for each run.
+
+    Returns:
+        Means and their spread at the steps that all runs have, None without any. A mean is nan where a run is.
+    """
+    if not curves:
+        return None
+    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    if not steps:
+        return None
+    mean, low, high = [], [], []
+    for step in steps:
+        values = [curve[step] for curve in curves]
+        centre = statistics.fmean(values)
+        spread = deviation(values) if len(values) > 2 else None
+        mean.append(centre)
+        low.append(min(values) if spread is None else centre - spread)
+        high.append(max(values) if spread is None else centre + spread)
+    return Band(tuple(steps), tuple(mean), tuple(low), tuple(high), len(curves))

@@ -1,0 +1,255 @@
+"""Draws curves and group sizes. Pure functions, nothing global (no pyplot)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from lws_lightning.callbacks import ink_on, shorten, text_width
+from lws_lightning.results.curves import Band
+from lws_lightning.results.group_sizes import size_bins, sizes_text
+from lws_lightning.results.grouping import Section
+
+__all__ = ["Line", "Style", "entropy_figure", "error_figure", "group_sizes_figure", "styles"]
+
+# Okabe and Ito's colours, which the colour-blind tell apart; dashes and markers tell them apart in grey.
+_KNOWN = {
+    "full": ("#D55E00", (0, (5, 2))),
+    "none": ("#009E73", (0, (6, 2, 1, 2))),
+    "prior": ("#CC79A7", (0, (1, 1.2))),
+    "learned": ("#0072B2", (0, ())),
+}
+_OTHERS = ("#E69F00", "#56B4E9", "#000000", "#882255", "#999933", "#661100")
+_MARKERS = ("", "o", "s", "^", "D", "v", "P", "X", "<", ">")
+_WIDTH = 6.4  # inches
+_GREY = "#555555"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the lines of a row look, the same in all figures of a report."""
+
+    colour: str
+    dashes: tuple[int, tuple[float, ...]]
+    marker: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row in a figure.
+
+    Attributes:
+        label: For the legend.
+        style: Its looks.
+        band: Mean and spread.
+        runs: The values of each run by step, drawn thin; may be empty.
+    """
+
+    label: str
+    style: Style
+    band: Band
+    runs: Sequence[Mapping[int, float]] = ()
+
+
+def styles(sections: Sequence[Section]) -> dict[str, Style]:
+    """Chooses the looks of all rows of a report.
+
+    Args:
+        sections: What `group_runs` returned.
+
+    Returns:
+        A style by row letter: one colour and dash for each method, one marker for each of its variants.
+    """
+    methods = {row.method for section in sections for row in section.rows}
+    others = sorted(methods - set(_KNOWN))
+    looks = dict(_KNOWN) | {m: (_OTHERS[i % len(_OTHERS)], (0, (3, 1 + i % 3))) for i, m in enumerate(others)}
+    chosen = {}
+    for section in sections:
+        seen: dict[tuple[str, str], int] = {}
+        for row in section.rows:
+            number = seen.setdefault((row.network, row.method), 0)
+            seen[row.network, row.method] += 1
+            colour, dashes = looks[row.method]
+            chosen[row.letter] = Style(colour, dashes, _MARKERS[number % len(_MARKERS)])
+    return chosen
+
+
+def error_figure(lines: Sequence[Line], title: str, subtitle: str) -> tuple[Figure, bool]:
+    """Draws the error during training.
+
+    Args:
+        lines: One for each row, errors in percent.
+        title: First line.
+        subtitle: Second line.
+
+    Returns:
+        The figure, and whether the axis is cut above: values of the first tenth of the training do not make it
+        higher, because they would flatten all that matters later.
+    """
+    figure, axes = _panel(lines, title, subtitle, "error over all images (%)")
+    last = max(line.band.steps[-1] for line in lines)
+    ends = [
+        value
+        for line in lines
+        for step, low, high in zip(line.band.steps, line.band.low, line.band.high, strict=True)
+        if step >= last / 10
+        for value in (low, high)
+        if math.isfinite(value)
+    ]
+    for line in lines:
+        _draw(axes, line)
+    cut = False
+    if ends:
+        margin = 0.06 * max(max(ends) - min(ends), 0.5)
+        axes.set_ylim(max(0.0, min(ends) - margin), max(ends) + margin)
+        everything = [value for line in lines for value in (*line.band.high, *line.band.mean)]
+        cut = any(value > max(ends) + margin for value in everything if math.isfinite(value))
+    return figure, cut
+
+
+def entropy_figure(lines: Sequence[Line], uniform: Mapping[str, float], title: str, subtitle: str) -> Figure:
+    """Draws the mean entropy of the search distributions during training.
+
+    Args:
+        lines: One for each learned row, with its runs; entropies in nats.
+        uniform: By name, the entropy of a uniform distribution in nats, drawn as a level.
+        title: First line.
+        subtitle: Second line.
+    """
+    figure, axes = _panel(lines, title, subtitle, "mean entropy (nats)")
+    top = max([*uniform.values(), *(v for line in lines for v in line.band.high if math.isfinite(v)), 0.1])
+    axes.set_ylim(0, 1.14 * top)
+    for line in lines:
+        for run in line.runs:
+            axes.plot(list(run), list(run.values()), color=line.style.colour, linewidth=0.7, alpha=0.45)
+        _draw(axes, line, band=False)
+    labelled: list[float] = []
+    for name, level in sorted(uniform.items(), key=lambda item: -item[1]):
+        axes.axhline(level, color=_GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+        if all(abs(level - other) > 0.08 * top for other in labelled):
+            labelled.append(level)
+            text = f"{name}: {level:.2f}"
+            axes.annotate(
+                text, (1, level), (-2, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
+                size=8, ha="right", va="bottom", color=_GREY, parse_math=False,
+            )  # fmt: skip
+    return figure
+
+
+def group_sizes_figure(
+    shares: Sequence[Sequence[float]], layer_names: Sequence[str], title: str, subtitle: str
+) -> Figure:
+    """Draws in groups of how many tasks weights are shared, a stacked bar for each layer, input first.
+
+    Args:
+        shares: `(L, T)` percent, what `group_shares` returned.
+        layer_names: L names.
+        title: First line.
+        subtitle: Second line.
+    """
+    tasks = len(shares[0])
+    bins = size_bins(tasks)
+    names = [shorten(name, 20) for name in layer_names]
+    labels = [sizes_text(each, tasks) for each in bins]
+    longest = max(text_width(name, 9) for name in names)
+    legend = max(text_width(text, 9) for text in [*labels, "share in a group of"]) + 0.45
+    upright = longest > 0.9
+    slot = min(max(0.55, longest + 0.12), 1.0) if not upright else 0.55
+    left, bottom, top, body = 0.65, (longest if upright else 0.18) + 0.45, 0.8, 2.7
+    width = max(left + len(names) * slot + 0.2 + legend, _text_width(title, subtitle))
+    height = bottom + body + top
+
+    figure = _figure(width, height, title, subtitle)
+    axes = figure.add_axes((left / width, bottom / height, len(names) * slot / width, body / height))
+    colours = [mpl.colormaps["Blues"](0.12 + 0.83 * i / max(1, len(bins) - 1)) for i in range(len(bins))]
+    handles = []
+    base = [0.0] * len(names)
+    for (first, last), colour, label in zip(bins, colours, labels, strict=True):
+        heights = [sum(layer[first - 1 : last]) for layer in shares]
+        bars = axes.bar(
+            range(len(names)), heights, 0.78, bottom=base, color=colour, edgecolor="white", linewidth=0.8, label=label
+        )
+        handles.append(bars)
+        for x, (low, each) in enumerate(zip(base, heights, strict=True)):
+            if each >= 6:
+                ink = ink_on(to_rgb(colour))
+                axes.text(x, low + each / 2, f"{each:.0f}", size=8, ha="center", va="center", color=ink)
+        base = [low + each for low, each in zip(base, heights, strict=True)]
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_ylim(0, 100)
+    axes.set_xticks(range(len(names)), names, size=9, rotation=90 if upright else 0, parse_math=False)
+    axes.set_xlabel("layer, input first", size=9)
+    axes.set_ylabel("tasks (%)", size=9)
+    _plain(axes)
+    axes.grid(visible=False)
+    axes.legend(
+        handles[::-1], labels[::-1], title="share in a group of", loc="upper left", bbox_to_anchor=(1.02, 1.02),
+        fontsize=9, title_fontsize=9, frameon=False, alignment="left", borderaxespad=0,
+    )  # fmt: skip
+    return figure
+
+
+def _panel(lines: Sequence[Line], title: str, subtitle: str, label: str) -> tuple[Figure, Axes]:
+    """Makes axes over training steps with the legend below them."""
+    texts = [shorten(line.label, 70) for line in lines]
+    entry = max(text_width(text, 9) for text in texts) + 0.65
+    columns = max(1, min(len(texts), int((_WIDTH - 0.3) / entry)))
+    legend = math.ceil(len(texts) / columns) * 0.2
+    left, bottom, top, body = 0.7, 0.65 + legend, 0.8, 2.9
+    width = max(_WIDTH, entry + 0.3, _text_width(title, subtitle))
+    height = bottom + body + top
+    figure = _figure(width, height, title, subtitle)
+    axes = figure.add_axes((left / width, bottom / height, (width - left - 0.3) / width, body / height))
+    axes.set_xlabel("training step", size=9)
+    axes.set_ylabel(label, size=9)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    last = max(line.band.steps[-1] for line in lines)
+    axes.set_xlim(0, 1.01 * max(last, 1))
+    _plain(axes)
+    handles = [Line2D([], [], **_looks(line.style)) for line in lines]
+    box = figure.legend(
+        handles, texts, loc="lower center", ncols=columns, bbox_to_anchor=(0.5, 0.06 / height), fontsize=9,
+        frameon=False, handlelength=3.2, columnspacing=1.2, labelspacing=0.3, borderpad=0, borderaxespad=0,
+    )  # fmt: skip
+    for text in box.get_texts():
+        text.set_parse_math(False)
+    return figure, axes
+
+
+def _draw(axes: Axes, line: Line, band: bool = True) -> None:
+    steps = line.band.steps
+    every = max(1, len(steps) // 8)
+    if band:
+        axes.fill_between(steps, line.band.low, line.band.high, color=line.style.colour, alpha=0.16, linewidth=0)
+    lonely = "." if len(steps) == 1 and not line.style.marker else line.style.marker
+    axes.plot(steps, line.band.mean, markevery=every, **{**_looks(line.style), "marker": lonely})
+
+
+def _looks(style: Style) -> dict[str, object]:
+    return {"color": style.colour, "linestyle": style.dashes, "marker": style.marker, "linewidth": 1.8, "markersize": 5}
+
+
+def _figure(width: float, height: float, title: str, subtitle: str) -> Figure:
+    figure = Figure(figsize=(width, height))
+    x = 0.15 / width
+    figure.text(x, 1 - 0.12 / height, title, size=12, weight="bold", va="top", parse_math=False)
+    figure.text(x, 1 - 0.42 / height, subtitle, size=9, va="top", color="#333333", parse_math=False)
+    return figure
+
+
+def _text_width(title: str, subtitle: str) -> float:
+    return 0.35 + max(1.12 * text_width(title, 12), text_width(subtitle, 9))  # bold letters are wider
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=9)
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.7)
+    axes.set_axisbelow(True)

@@ -1,0 +1,81 @@
+"""In groups of how many tasks weights are shared, by layer (the paper's figure of the average sharing)."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from lws_lightning.results.grouping import Row
+from lws_lightning.results.runs import Run
+
+__all__ = ["group_shares", "read_assignments", "size_bins", "sizes_text"]
+
+_MAX_SIZES = 8  # so many colours can be told apart
+
+
+def read_assignments(row: Row) -> tuple[list[tuple[Run, list[list[int]]]], list[tuple[Run, str]]]:
+    """Reads the final assignment of each run of a row.
+
+    Args:
+        row: The row.
+
+    Returns:
+        The runs, each with its `(L, T)` assignment, and the runs whose record has none that fits, with the reason.
+    """
+    found: list[tuple[Run, list[list[int]]]] = []
+    problems = []
+    for run in row.runs:
+        layers = list(run.record.get("layer_names") or [])
+        first = list(found[0][0].record["layer_names"]) if found else layers
+        try:
+            assignment = [[int(copy) for copy in copies] for copies in run.record["assignment"]]
+        except (KeyError, TypeError, ValueError):
+            problems.append((run, "its record has no assignment"))
+            continue
+        fits = len(assignment) == len(layers) and all(len(copies) == len(run.task_names) for copies in assignment)
+        if not fits or not layers:
+            problems.append((run, "its assignment does not fit its layers and tasks"))
+        elif layers != first:
+            problems.append((run, "it has other layers than the first run of its row"))
+        else:
+            found.append((run, assignment))
+    return found, problems
+
+
+def group_shares(assignments: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+    """Counts how many tasks share their weights within groups of each size.
+
+    A task is in a group of size t at a layer if exactly t tasks, itself among them, use its copy there.
+
+    Args:
+        assignments: R assignments, each `(L, T)`.
+
+    Returns:
+        `(L, T)`: percent of the tasks of all runs in groups of size 1, ..., T; each layer's sum is 100.
+    """
+    layers, tasks = len(assignments[0]), len(assignments[0][0])
+    shares = [[0.0] * tasks for _ in range(layers)]
+    for assignment in assignments:
+        for layer, copies in enumerate(assignment):
+            for size in Counter(copies).values():
+                shares[layer][size - 1] += 100 * size / (tasks * len(assignments))
+    return shares
+
+
+def size_bins(tasks: int) -> list[tuple[int, int]]:
+    """Returns the sizes that a figure tells apart, `(first, last)` each: all up to 8 tasks, else 1, 2, 3-4, 5-8, ..."""
+    if tasks <= _MAX_SIZES:
+        return [(size, size) for size in range(1, tasks + 1)]
+    bins = [(1, 1)]
+    while bins[-1][1] < tasks:
+        first = bins[-1][1] + 1
+        bins.append((first, min(2 * (first - 1), tasks)))
+    return bins
+
+
+def sizes_text(bounds: tuple[int, int], tasks: int) -> str:
+    """Names a bin: `alone`, `2 tasks`, `3-4 tasks`, `all 3`."""
+    first, last = bounds
+    if first == last == 1:
+        return "alone"
+    if first == last == tasks:
+        return f"all {tasks}"
+    return f"{first} tasks" if first == last else f"{first}-{last} tasks"

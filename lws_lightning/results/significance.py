@@ -1,0 +1,227 @@
+"""Mann-Whitney U tests: is the error of learned sharing less than that of another method?"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lws_lightning.results.grouping import Row, Section
+
+__all__ = [
+    "AVERAGES",
+    "Comparison",
+    "compare",
+    "comparison_rows",
+    "fewest_runs",
+    "holm",
+    "least_p",
+    "mann_whitney",
+    "significance_cells",
+]
+
+AVERAGES = {"error": "all images", "error_task_mean": "task mean"}
+LEVEL = 0.05
+MIN_RUNS = 3
+_MAX_EXACT = 50  # runs on a side; beyond, the normal distribution is as good
+_MAX_ARRANGEMENTS = 20_000  # about half a second
+EXACT = "exact"
+EXACT_TIES = "exact, over all arrangements of tied ranks"
+NORMAL = "normal approximation with correction for ties"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A one-sided test of one learned row against another row.
+
+    Attributes:
+        learned: The row whose error may be less.
+        baseline: The other row.
+        average: `error` (over all images) or `error_task_mean`.
+        least_p: The smallest p that so many runs can give (exact, no ties).
+        u: The pairs of runs in which the learned one has the greater error, ties count half. None if refused.
+        p: Probability of such a U or a smaller one if the methods were the same. None if refused.
+        p_holm: p corrected by Holm for all tests of a section with the same average. None if refused.
+        method: How p was computed, empty if refused.
+        refused: Why there is no test, empty if there is one.
+        remarks: What a reader of p should know.
+    """
+
+    learned: Row
+    baseline: Row
+    average: str
+    least_p: float
+    u: float | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    method: str = ""
+    refused: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+def compare(section: Section) -> list[Comparison]:
+    """Tests each learned row against each other row of the same network.
+
+    Args:
+        section: Rows of one data set.
+
+    Returns:
+        The tests of the error over all images, then those of the mean over tasks.
+    """
+    found = []
+    for average in AVERAGES:
+        tests = [
+            _compare_rows(learned, baseline, average)
+            for learned in section.rows
+            for baseline in section.rows
+            if learned.learned and not baseline.learned and learned.network == baseline.network
+        ]
+        corrected = iter(holm([test.p for test in tests if test.p is not None]))
+        found += [test if test.p is None else replace(test, p_holm=next(corrected)) for test in tests]
+    return found
+
+
+def mann_whitney(less: Sequence[float], than: Sequence[float]) -> tuple[float, float, str]:
+    """Tests whether the values of one sample tend to be less than those of another.
+
+    Args:
+        less: n finite values.
+        than: m finite values.
+
+    Returns:
+        U (the pairs in which the first value is greater, ties count half), p, and how p was computed: exact
+        without ties and up to 50 values a side; exact over all arrangements where ties leave at most 20,000 of
+        them; otherwise by the normal distribution with corrections for ties and continuity.
+
+    Raises:
+        ValueError: If a value is not finite or a sample is empty.
+    """
+    from scipy.stats import PermutationMethod, mannwhitneyu  # takes a second to import
+
+    values = [*less, *than]
+    if not less or not than or not all(map(math.isfinite, values)):
+        raise ValueError("Both samples need values, all of them finite.")
+    method: Any
+    if len(set(values)) == len(values) and max(len(less), len(than)) <= _MAX_EXACT:
+        method, name = "exact", EXACT
+    elif len(set(values)) == 1:
+        return len(less) * len(than) / 2, 1.0, EXACT_TIES
+    elif math.comb(len(values), len(less)) <= _MAX_ARRANGEMENTS:
+        method, name = PermutationMethod(n_resamples=math.inf), EXACT_TIES
+    else:
+        method, name = "asymptotic", NORMAL
+    result = mannwhitneyu(less, than, alternative="less", method=method)
+    return float(result.statistic), float(result.pvalue), name
+
+
+def least_p(n: int, m: int) -> float:
+    """Returns the smallest exact p of n against m runs: that of the one arrangement in which all n are less."""
+    return 1 / math.comb(n + m, n)
+
+
+def fewest_runs(n: int, m: int) -> tuple[int, int]:
+    """Returns the fewest runs, none less than n against m or 3 against 3, that can give p < 0.05."""
+    n, m = max(n, MIN_RUNS), max(m, MIN_RUNS)
+    while least_p(n, m) >= LEVEL:
+        n, m = (n + 1, m) if n < m else (n, m + 1)
+    return n, m
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Corrects p-values for their number by Holm's step-down method, in the same order."""
+    corrected = [0.0] * len(ps)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def _compare_rows(learned: Row, baseline: Row, average: str) -> Comparison:
+    first, second = learned.errors(average), baseline.errors(average)
+    n, m = len(first), len(second)
+    test = Comparison(learned, baseline, average, least_p(n, m))
+    diverged = [
+        f"row {row.letter}: {count} diverged"
+        for row, values in ((learned, first), (baseline, second))
+        if (count := sum(not math.isfinite(value) for value in values))
+    ]
+    if learned.key != baseline.key:
+        return replace(test, refused=f"measured otherwise: {learned.key}, against {baseline.key}")
+    if diverged:
+        return replace(test, refused=f"{'; '.join(diverged)}; an error that is not a number has no rank")
+    if min(n, m) < MIN_RUNS:
+        wanted = "{} against {}".format(*fewest_runs(n, m))
+        return replace(test, refused=f"too few runs: at least {wanted} needed for p < {LEVEL}")
+    u, p, method = mann_whitney(first, second)
+    remarks = []
+    if test.least_p >= LEVEL:
+        wanted = "{} against {}".format(*fewest_runs(n, m))
+        remarks.append(f"p cannot be below {LEVEL} with so few runs, at least {wanted} needed")
+    if learned.seeds != baseline.seeds:
+        remarks.append("different seeds")
+    if other := _other_options(learned.options, baseline.options):
+        remarks.append(f"also different: {', '.join(other)}")
+    return replace(test, u=u, p=p, method=method, remarks=tuple(remarks))
+
+
+def _other_options(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Names options that both methods have with different values; the weight sets differ by nature."""
+    return sorted(name for name in one if name in other and name != "weights_per_layer" and one[name] != other[name])
+
+
+def significance_cells(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
+    """Returns the header and the cells of a table of tests; p (Holm) only where there are several."""
+    several = any(sum(c.p is not None for c in comparisons if c.average == average) > 1 for average in AVERAGES)
+    header = ["learned", "against", "error", "n", "U", "p", *(["p (Holm)"] if several else []), "least p", "method"]
+    body = []
+    for test in comparisons:
+        n, m = len(test.learned.members), len(test.baseline.members)
+        body.append(
+            [
+                f"{test.learned.letter} {test.learned.label}",
+                f"{test.baseline.letter} {test.baseline.label}",
+                AVERAGES[test.average],
+                f"{n}, {m}",
+                "-" if test.u is None else f"{test.u:g} of {n * m}",
+                _p(test.p),
+                *([_p(test.p_holm)] if several else []),
+                _p(test.least_p),
+                test.refused or "; ".join((test.method, *test.remarks)),
+            ]
+        )
+    return header, body
+
+
+def comparison_rows(comparisons: Sequence[Comparison], name: Callable[[Path], str] = str) -> list[dict[str, Any]]:
+    """Returns the tests as the rows of a CSV table, unrounded."""
+    return [
+        {
+            "learned_row": test.learned.letter,
+            "learned": test.learned.label,
+            "baseline_row": test.baseline.letter,
+            "baseline": test.baseline.label,
+            "network": test.learned.network,
+            "average": test.average,
+            "alternative": "learned less",
+            "n_learned": len(test.learned.members),
+            "n_baseline": len(test.baseline.members),
+            "u": test.u,
+            "p": test.p,
+            "p_holm": test.p_holm,
+            "holm_tests": sum(other.p is not None and other.average == test.average for other in comparisons),
+            "least_p": test.least_p,
+            "method": test.method,
+            "refused": test.refused,
+            "remarks": "; ".join(test.remarks),
+            "learned_runs": [name(run.folder) for run in test.learned.runs],
+            "baseline_runs": [name(run.folder) for run in test.baseline.runs],
+        }
+        for test in comparisons
+    ]
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if value >= 0.0001 else f"{value:.1e}"
