@@ -24,6 +24,7 @@ def assignment_figure(
     layer_names: Sequence[str],
     task_names: Sequence[str],
     weights_per_layer: Sequence[int],
+    title: str = "Which tasks share weights",
 ) -> Figure:
     """Draws which copy each task uses at each layer (paper, first figure).
 
@@ -35,6 +36,7 @@ def assignment_figure(
         layer_names: L names, input first.
         task_names: T names.
         weights_per_layer: K_l for each of the L layers.
+        title: The first line.
 
     Returns:
         A figure that belongs to no window and no global state.
@@ -65,7 +67,9 @@ def assignment_figure(
         "Pale: a copy that only one task uses.",
         "The input enters at the bottom; output layers, never shared, are not drawn.",
     ]
-    width = max(left + tasks * cell + 0.25, 0.3 + max(text_width(text, 9) for text in caption))
+    # Bold letters are wider.
+    widest = max(1.12 * text_width(title, 12), *(text_width(text, 9) for text in caption))
+    width = max(left + tasks * cell + 0.25, 0.3 + widest)
     height = bottom + body + 1.05
     start = left + max(0.0, (width - left - 0.25 - tasks * cell) / 2)
 
@@ -73,7 +77,7 @@ def assignment_figure(
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(0, height))
     axes.axis("off")
-    axes.text(0.15, height - 0.12, "Which tasks share weights", size=12, weight="bold", va="top")
+    axes.text(0.15, height - 0.12, title, size=12, weight="bold", va="top", parse_math=False)
     axes.text(0.15, height - 0.4, "\n".join(caption), size=9, va="top", color="#333333", linespacing=1.25)
     letter_size = 11 if cell >= 0.34 and max(map(max, rows)) < 26 else 9
     for layer, row in enumerate(rows):

@@ -3,28 +3,51 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from lws_lightning.results.markdown import comparison_table
+from lws_lightning.results.report import make_report
 from lws_lightning.results.runs import load_runs
 
 __all__ = ["report"]
 
 
 def report(arguments: Sequence[str]) -> None:
-    """Runs `lws report`: prints a table of the runs in some folders.
+    """Runs `lws report`: prints tables and tests of the runs in some folders, and writes a report.
 
     Args:
         arguments: Its arguments.
 
     Raises:
-        SystemExit: If there is no run.
+        SystemExit: If there is no run, or the report cannot be written.
     """
-    parser = argparse.ArgumentParser("lws report", description="Prints a table of the runs found in some folders.")
+    parser = argparse.ArgumentParser(
+        "lws report",
+        description="Prints a table of the runs found in some folders, and tests whether learned sharing is better.",
+    )
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="run folders, or folders that contain them")
-    folders = parser.parse_args(arguments).folders
-    runs, problems = load_runs(folders)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="writes there: report.html (one file with all), report.md, table.csv, tests.csv and figures/",
+    )
+    options = parser.parse_args(arguments)
+    out: Path | None = options.out
+    if out is not None and out.exists() and not out.is_dir():
+        raise SystemExit(f"lws report: --out {out} is a file; give a folder")
+    runs, problems = load_runs(options.folders)
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)
     if not runs:
-        raise SystemExit(f"lws report: there is no run (result.json) in {', '.join(folders)}")
-    print(comparison_table(runs))
+        raise SystemExit(f"lws report: there is no run (result.json) in {', '.join(options.folders)}")
+    result = make_report(runs, problems, folders=options.folders, figures=out is not None)
+    print(result.markdown())
+    if out is None:
+        return
+    for problem in result.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    try:
+        files = result.write(out)
+    except OSError as error:
+        raise SystemExit(f"lws report: cannot write to {out} ({error})") from error
+    print(f"Report: {files[-1]}")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -232,7 +233,7 @@ def _draw(axes: Axes, line: Line, band: bool = True) -> None:
     axes.plot(steps, line.band.mean, markevery=every, **{**_looks(line.style), "marker": lonely})
 
 
-def _looks(style: Style) -> dict[str, object]:
+def _looks(style: Style) -> dict[str, Any]:
     return {"color": style.colour, "linestyle": style.dashes, "marker": style.marker, "linewidth": 1.8, "markersize": 5}
 
 

@@ -8,7 +8,7 @@ from lws_lightning.results.runs import Run
 from lws_lightning.results.significance import Comparison, compare, significance_cells
 from lws_lightning.results.table import caption, foot_notes, markdown_cell, markdown_table, table_cells
 
-__all__ = ["TESTS_EXPLAINED", "bullets", "comparison_table", "section_markdown"]
+__all__ = ["TESTS_EXPLAINED", "bullets", "comparison_table", "holm_explained", "section_markdown"]
 
 TESTS_EXPLAINED = (
     "Is the error of learned sharing less? One-sided Mann-Whitney U tests. U counts the pairs of runs in which the "

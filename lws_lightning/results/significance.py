@@ -193,15 +193,19 @@ def significance_cells(comparisons: Sequence[Comparison]) -> tuple[list[str], li
     return header, body
 
 
-def comparison_rows(comparisons: Sequence[Comparison], name: Callable[[Path], str] = str) -> list[dict[str, Any]]:
-    """Returns the tests as the rows of a CSV table, unrounded."""
+def comparison_rows(
+    section: Section, comparisons: Sequence[Comparison], name: Callable[[Path], str] = str
+) -> list[dict[str, Any]]:
+    """Returns the tests of a section as the rows of a CSV table, unrounded; `name` says how a folder is called."""
     return [
         {
+            "data": section.data,
+            "data_options": section.variant,
+            "network": test.learned.network,
             "learned_row": test.learned.letter,
             "learned": test.learned.label,
             "baseline_row": test.baseline.letter,
             "baseline": test.baseline.label,
-            "network": test.learned.network,
             "average": test.average,
             "alternative": "learned less",
             "n_learned": len(test.learned.members),

@@ -152,7 +152,9 @@ def _summary(quantity: str, values: Sequence[float | None]) -> dict[str, float |
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Writes rows as CSV with all their columns; numbers are not rounded, lists are JSON, None is empty."""
+    """Writes rows as CSV: all their columns, numbers not rounded, lists as JSON, None empty. No rows give no text."""
+    if not rows:
+        return ""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

@@ -1,0 +1,227 @@
+"""The figures of a report, with captions and alternative texts."""
+
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+
+from lws_lightning.callbacks import assignment_figure, picture_png, picture_svg
+from lws_lightning.results.curves import Band, Curve, band, read_curves
+from lws_lightning.results.drawing import Line, Style, entropy_figure, error_figure, group_sizes_figure
+from lws_lightning.results.group_sizes import group_shares, read_assignments, size_bins, sizes_text
+from lws_lightning.results.grouping import Row, Section
+from lws_lightning.results.runs import Run
+
+__all__ = ["Numbers", "Picture", "section_pictures"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of a figure as a table: a header and rows of cells, the first column being text."""
+
+    header: tuple[str, ...]
+    body: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of a report.
+
+    Attributes:
+        name: Of its files, without ending.
+        caption: What it shows and of which rows.
+        alt: What it says, for those who cannot see it.
+        png: The PNG file.
+        svg: The SVG file.
+        width: Inches.
+        numbers: Its numbers, None if they are too many.
+    """
+
+    name: str
+    caption: str
+    alt: str
+    png: bytes
+    svg: str
+    width: float
+    numbers: Numbers | None = None
+
+
+def section_pictures(
+    section: Section, looks: Mapping[str, Style], name: Callable[[Path], str] = str
+) -> tuple[list[Picture], list[str]]:
+    """Draws the figures of one data set.
+
+    Args:
+        section: One of `group_runs`.
+        looks: What `styles` returned for all sections.
+        name: How a folder is called.
+
+    Returns:
+        For each network: the test curves of all rows, the entropies of the learned ones, and for each learned row the
+        sizes of the groups that share and the assignment of its first run. And sentences about runs that a figure
+        has to do without.
+    """
+    pictures = []
+    problems = []
+    for network in section.networks:
+        rows = [row for row in section.rows if row.network == network]
+        curves: dict[str, list[Curve]] = {}
+        for row in rows:
+            curves[row.letter], failed = read_curves(row)
+            problems += _sentences(failed, name, "The curves go on without it")
+        pictures += _curve_pictures(section, network, rows, curves, looks)
+        for row in (row for row in rows if row.learned):
+            more, failed = _sharing_pictures(section, row, name)
+            pictures += more
+            problems += _sentences(failed, name, "The figures of the sharing go on without it")
+    return pictures, problems
+
+
+def _sentences(failed: Sequence[tuple[Run, str]], name: Callable[[Path], str], rest: str) -> list[str]:
+    return [f"{name(run.folder)}: {reason}. {rest}." for run, reason in failed]
+
+
+def _curve_pictures(
+    section: Section,
+    network: str,
+    rows: Sequence[Row],
+    curves: Mapping[str, Sequence[Curve]],
+    looks: Mapping[str, Style],
+) -> list[Picture]:
+    pictures = []
+    where = f"{section.title}, {network}"
+    errors = _lines(rows, looks, {row.letter: [curve.errors for curve in curves[row.letter]] for row in rows})
+    letters = _letters(rows)
+    stem = f"{rows[0].letter}_{_slug(section.data)}_{_slug(network)}"
+    if errors:
+        figure, cut = error_figure([line for _, line in errors], _curve_title(rows), where)
+        caption = (
+            f"Error over all images during training, mean over runs (rows {letters}). {_spread(errors)}"
+            f"{' The first evaluations lie above the axis.' if cut else ''}"
+        )
+        ends = "; ".join(f"{row.label} {line.band.mean[-1]:.2f} %" for row, line in errors)
+        alt = f"Line chart of the error against the training step on {where}. At the last common step: {ends}."
+        pictures.append(_picture(f"error_{stem}", figure, caption, alt))
+
+    entropies = {
+        row.letter: [curve.entropies for curve in curves[row.letter] if curve.entropies] for row in rows if row.learned
+    }
+    lines = _lines([row for row in rows if row.learned], looks, entropies, thin=True)
+    if lines:
+        figure = entropy_figure(
+            [line for _, line in lines], _uniform(lines), "Entropy of the search distribution", where
+        )
+        caption = (
+            "Mean entropy over layers and tasks during training: each run thin, their mean thick "
+            f"(row{'s' * (len(lines) > 1)} {_letters([row for row, _ in lines])}). Dashed: a uniform distribution."
+        )
+        ends = "; ".join(f"{row.label} {line.band.mean[0]:.3f} to {line.band.mean[-1]:.3f} nats" for row, line in lines)
+        alt = f"Line chart of the mean entropy against the training step on {where}. From first to last: {ends}."
+        pictures.append(_picture(f"entropy_{stem}", figure, caption, alt))
+    return pictures
+
+
+def _lines(
+    rows: Sequence[Row],
+    looks: Mapping[str, Style],
+    values: Mapping[str, Sequence[dict[int, float]]],
+    thin: bool = False,
+) -> list[tuple[Row, Line]]:
+    lines = []
+    for row in rows:
+        average: Band | None = band(values[row.letter])
+        if average is not None:
+            label = f"{row.letter} {row.label}, n = {average.runs}"
+            lines.append((row, Line(label, looks[row.letter], average, values[row.letter] if thin else ())))
+    return lines
+
+
+def _curve_title(rows: Sequence[Row]) -> str:
+    prefixes = {run.evaluation.prefix for row in rows for run in row.runs if run.evaluation}
+    return {"test_curve": "Test error during training", "val": "Validation error during training"}.get(
+        prefixes.pop() if len(prefixes) == 1 else "", "Error during training"
+    )
+
+
+def _spread(lines: Sequence[tuple[Row, Line]]) -> str:
+    many = any(line.band.runs > 2 for _, line in lines)
+    two = any(line.band.runs == 2 for _, line in lines)
+    texts = ["one standard deviation (n - 1) to both sides"] * many + ["the range of two runs"] * two
+    return f"Shaded: {' or '.join(texts)}." if texts else ""
+
+
+def _uniform(lines: Sequence[tuple[Row, Line]]) -> dict[str, float]:
+    levels: dict[str, float] = {}
+    for row, _ in lines:
+        sizes = [int(size) for size in row.runs[0].record.get("weights_per_layer") or []]
+        if sizes:
+            alike = len(set(sizes)) == 1
+            levels[f"uniform, K = {sizes[0]}" if alike else "uniform"] = statistics.fmean(map(log, sizes))
+    return levels
+
+
+def _sharing_pictures(
+    section: Section, row: Row, name: Callable[[Path], str]
+) -> tuple[list[Picture], list[tuple[Run, str]]]:
+    found, problems = read_assignments(row)
+    if not found:
+        return [], problems
+    stem = f"{row.letter}_{_slug(section.data)}_{_slug(row.network)}"
+    layers = [str(layer) for layer in found[0][0].record["layer_names"]]
+    shares = group_shares([assignment for _, assignment in found])
+    tasks = len(section.task_names)
+    bins = size_bins(tasks)
+    cells = [[sum(layer[first - 1 : last]) for first, last in bins] for layer in shares]
+    where = f"{section.title}, {row.network}: {row.letter} {row.label}, n = {len(found)}"
+    caption = (
+        f"Share of tasks that share a layer's weights within a group of exactly t tasks, over the final assignments of "
+        f"{len(found)} run{'s' * (len(found) != 1)} (row {row.letter})."
+    )
+    header = ("layer", *(sizes_text(each, tasks) for each in bins))
+    alone = "; ".join(f"{layer} {values[0]:.0f} %" for layer, values in zip(layers, cells, strict=True))
+    pictures = [
+        _picture(
+            f"groups_{stem}",
+            group_sizes_figure(shares, layers, "How many tasks share a layer", where),
+            caption,
+            f"Stacked bars by layer for {where}. Tasks that share with nobody: {alone}. All numbers are below.",
+            Numbers(
+                header,
+                tuple((layer, *(f"{v:.1f} %" for v in values)) for layer, values in zip(layers, cells, strict=True)),
+            ),
+        )
+    ]
+    run, assignment = found[0]
+    sizes = [int(size) for size in run.record.get("weights_per_layer") or []]
+    if len(sizes) != len(layers):
+        return pictures, [*problems, (run, "its weights_per_layer does not fit its layers")]
+    figure = assignment_figure(
+        torch.tensor(assignment),
+        layers,
+        section.task_names,
+        sizes,
+        f"Which tasks share weights: {row.letter}, seed {run.seed}",
+    )
+    distinct = "; ".join(f"{layer} {len(set(copies))}" for layer, copies in zip(layers, assignment, strict=True))
+    caption = f"The final assignment of one run, seed {run.seed} of row {row.letter} ({name(run.folder)})."
+    alt = f"Grid of {len(layers)} layers by {tasks} tasks, a letter for each copy. Distinct copies in use: {distinct}."
+    pictures.append(_picture(f"assignment_{stem}", figure, caption, alt))
+    return pictures, problems
+
+
+def _picture(name: str, figure: Figure, caption: str, alt: str, numbers: Numbers | None = None) -> Picture:
+    png, svg = picture_png(figure, dpi=150), picture_svg(figure)
+    return Picture(name, caption, alt, png, svg, float(figure.get_figwidth()), numbers)
+
+
+def _letters(rows: Sequence[Row]) -> str:
+    return ", ".join(row.letter for row in rows)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40] or "data"
