@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lws_lightning.batches import StepBatch, TaskBatch
 from lws_lightning.callbacks import RunRecord, SharingMonitor
-from lws_lightning.methods.checks import check_task_info, check_trainer
+from lws_lightning.methods.checks import check_pass_size, check_task_info, check_trainer
 from lws_lightning.methods.evaluated import EvaluatedMethod
 from lws_lightning.methods.losses import task_losses
 from lws_lightning.methods.optimization import (
@@ -38,7 +38,7 @@ from lws_lightning.networks import (
 )
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.search import SearchDistribution
-from lws_lightning.sharing import RunningStats
+from lws_lightning.sharing import PopulationPass, RunningStats, split_population
 
 __all__ = ["MultiTaskMethod"]
 
@@ -70,6 +70,10 @@ class MultiTaskMethod(EvaluatedMethod):
         initialization: `he_uniform` (what the paper says) or `torch` (PyTorch's own, which the authors' program
             leaves in place; with few images it does better, see docs/design.md). None: as the network says,
             `he_uniform` for the paper's.
+        max_images_per_pass: Bounds the memory of a training step. Its populations are computed in several passes, one
+            after the other, none of which computes more images at any layer; an image counts once for each distinct
+            prefix of the assignments that it is computed under. At least the batch size. None: in one pass. Results
+            differ by rounding only.
         seed: For initial weights, populations and whatever else is drawn. None: the seed of `seed_everything`.
     """
 
@@ -89,12 +93,14 @@ class MultiTaskMethod(EvaluatedMethod):
         clip_grad_norm: float | None = None,
         running_stats: RunningStats = "mean",
         initialization: Initialization | None = None,
+        max_images_per_pass: int | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(task_names, validation_prefix)
         self._save_options(ignore=[] if isinstance(network, str) else ["network"])
         check_task_info(task_names, num_classes, image_shape)
-        for name, value in {"lr": lr, "clip_grad_norm": clip_grad_norm}.items():
+        positive = {"lr": lr, "clip_grad_norm": clip_grad_norm, "max_images_per_pass": max_images_per_pass}
+        for name, value in positive.items():
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, but is {value}.")
         self.automatic_optimization = False
@@ -103,6 +109,7 @@ class MultiTaskMethod(EvaluatedMethod):
         self.lr, self.weight_decay = lr, weight_decay
         self.lr_schedule, self.warmup_steps = lr_schedule, warmup_steps
         self.clip_grad_norm = clip_grad_norm
+        self.max_images_per_pass = max_images_per_pass
         self.seed = resolve_seed(seed)
         self.base = build_network(network, image_shape)
         self.layer_names = [part.name for part in self.base.learned_layers]
@@ -159,9 +166,7 @@ class MultiTaskMethod(EvaluatedMethod):
         parameters = self._weights()
         clear_gradients(parameters)
         self.network.discard_running_stats()
-        losses = task_losses(self.network(self.to_inputs(batch.images), population), batch.labels)
-        self.manual_backward(losses.mean())
-        losses = losses.detach()
+        losses = self.population_losses(batch, population, backward=True)
         self.refuse_non_finite(losses, "SGD")
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None:
@@ -173,6 +178,44 @@ class MultiTaskMethod(EvaluatedMethod):
         if self.clip_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
         return losses
+
+    def population_losses(self, batch: TaskBatch, population: Tensor, backward: bool = False) -> Tensor:
+        """Computes the losses of a population in passes of at most `max_images_per_pass`.
+
+        Args:
+            batch: B images of each task.
+            population: `(S, L, T)` int64.
+            backward: Whether to add the gradient of their mean to the gradients of the weights. The activations of a
+                pass are freed before the next one.
+
+        Returns:
+            `(S, T)`, detached.
+
+        Raises:
+            ValueError: If `max_images_per_pass` is less than B.
+        """
+        images = self.to_inputs(batch.images)
+        passes = split_population(population, images.shape[1], self.max_images_per_pass)
+        if len(passes) == 1:
+            losses = task_losses(self.network(images, population), batch.labels)
+            if backward:
+                self.manual_backward(losses.mean())
+            return losses.detach()
+        of_passes = [self._pass_losses(images, batch.labels, population, part, backward) for part in passes]
+        losses = of_passes[0].new_empty(len(population), len(images))
+        for part, found in zip(passes, of_passes, strict=True):
+            losses[list(part.rows), part.tasks.start : part.tasks.stop] = found
+        return losses
+
+    def _pass_losses(
+        self, images: Tensor, labels: Tensor, population: Tensor, part: PopulationPass, backward: bool
+    ) -> Tensor:
+        """Returns the losses of a part, detached; nothing else of its graph is left."""
+        logits = self.network(images, population, part=part)
+        losses = task_losses(logits, labels[part.tasks.start : part.tasks.stop])
+        if backward:
+            self.manual_backward(losses.sum() / (len(population) * len(images)))
+        return losses.detach()
 
     def apply_gradients(self) -> None:
         """Moves running statistics and weights by what `compute_gradients` has found, as a whole."""
@@ -229,6 +272,7 @@ class MultiTaskMethod(EvaluatedMethod):
     def configure_callbacks(self) -> Sequence[Callback]:
         """Refuses Trainer options that cannot work, and brings the callbacks that a user has not given."""
         check_trainer(self.trainer)
+        check_pass_size(self.max_images_per_pass, self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
         return [kind() for kind in (SharingMonitor, RunRecord) if kind not in present]
 

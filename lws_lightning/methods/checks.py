@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from lightning.pytorch import Trainer
 
-__all__ = ["check_task_info", "check_trainer"]
+from lws_lightning.sharing import check_max_images
+
+__all__ = ["check_pass_size", "check_task_info", "check_trainer"]
 
 
 def check_task_info(task_names: Sequence[str], num_classes: Sequence[int], image_shape: Sequence[int]) -> None:
@@ -46,3 +48,13 @@ def check_trainer(trainer: Trainer) -> None:
                 f"{type(callback).__name__} monitors {monitor!r}, but nothing may be selected by test images. Set "
                 "data.validation: split (or unused) and monitor 'val/error'."
             )
+
+
+def check_pass_size(max_images: int | None, trainer: Trainer) -> None:
+    """Raises ValueError before data are read if `max_images_per_pass` is less than the DataModule's batch size.
+
+    Data that do not tell their batch size are checked in the first step.
+    """
+    batch_size = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
+    if trainer.training and max_images is not None and isinstance(batch_size, int):
+        check_max_images(max_images, batch_size)

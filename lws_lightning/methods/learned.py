@@ -8,7 +8,6 @@ from torch import Tensor
 
 from lws_lightning.batches import StepBatch, TaskBatch
 from lws_lightning.methods.base import MultiTaskMethod
-from lws_lightning.methods.losses import task_losses
 from lws_lightning.networks import BaseNetwork
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import SearchDistribution, rank_utilities
@@ -100,7 +99,7 @@ class LearnedWeightSharing(MultiTaskMethod):
         """
         population = self._sample(self.nes_samples, "nes")
         with torch.no_grad(), self.network.evaluating():
-            losses = task_losses(self.network(self.to_inputs(batch.images), population), batch.labels).cpu()
+            losses = self.population_losses(batch, population).cpu()
         self.refuse_non_finite(losses, "NES")
         self.distribution.update(population, rank_utilities(losses.mean(1)), self.nes_lr)
         return losses

@@ -3,15 +3,19 @@
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer
 from lws_lightning.sharing.network import MultiTaskNetwork
+from lws_lightning.sharing.passes import PopulationPass, check_max_images, split_population
 from lws_lightning.sharing.plan import LayerPlan, PopulationPlan, plan_population
 
 __all__ = [
     "CommonLayer",
     "LayerPlan",
     "MultiTaskNetwork",
+    "PopulationPass",
     "PopulationPlan",
     "RunningStats",
     "SharedLayer",
     "TaskBatchNorm",
+    "check_max_images",
     "plan_population",
+    "split_population",
 ]

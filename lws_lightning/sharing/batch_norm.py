@@ -22,21 +22,24 @@ class Visits:
     Attributes:
         num_nodes: n; the copy's input holds n times B images, node by node.
         nodes: `(V,)` int64, the node of each visit.
+        numbers: `(V,)` int64, where each visit stands among the copy's visits of the step, counted from 0.
+        total: How many visits of the copy the step has; more than V if it takes several passes.
     """
 
     num_nodes: int
     nodes: Tensor
+    numbers: Tensor
+    total: int
 
     def weights(self, momentum: float, running_stats: RunningStats) -> tuple[Tensor, float]:
         """Returns each node's weight `(n,)` (float64) in the new running statistics, and that of the old ones."""
-        visits = len(self.nodes)
         if running_stats == "mean":
-            each = torch.full((visits,), momentum / visits, dtype=torch.float64)
+            each = torch.full((len(self.nodes),), momentum / self.total, dtype=torch.float64)
             kept = 1 - momentum
         else:
-            later_visits = torch.arange(visits - 1, -1, -1, dtype=torch.float64)
+            later_visits = (self.total - 1 - self.numbers).double()
             each = momentum * (1 - momentum) ** later_visits
-            kept = (1 - momentum) ** visits
+            kept = (1 - momentum) ** self.total
         return torch.zeros(self.num_nodes, dtype=torch.float64).index_add_(0, self.nodes, each), kept
 
 
@@ -61,7 +64,8 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.plain_type: type[nn.Module] = nn.BatchNorm2d
         self.visits: Visits | None = None
         self.running_stats: RunningStats = "mean"
-        self._pending: tuple[Tensor, Tensor, float] | None = None
+        # What each pass of the step adds, by the number of its first visit, which no other pass has.
+        self._pending: dict[int, tuple[Tensor, Tensor, float]] = {}
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
@@ -98,25 +102,28 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
         weights, kept = visits.weights(momentum, self.running_stats)
         weights = weights.to(mean, non_blocking=True)
         variance = (inverse_std**-2 - self.eps) * (count / max(count - 1, 1))
-        self._pending = (weights @ mean, weights @ variance, kept)
+        self._pending[int(visits.numbers[0])] = (weights @ mean, weights @ variance, kept)
 
     @torch.no_grad()
     def commit(self) -> None:
-        """Moves the running statistics by what the last training pass has seen."""
-        if self._pending is None:
+        """Moves the running statistics by what the step's training passes have seen."""
+        if not self._pending:
             return
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
-        mean, variance, kept = self._pending
-        self.running_mean.mul_(kept).add_(mean)
-        self.running_var.mul_(kept).add_(variance)
+        _, _, kept = next(iter(self._pending.values()))
+        self.running_mean.mul_(kept)
+        self.running_var.mul_(kept)
+        for mean, variance, _ in self._pending.values():
+            self.running_mean.add_(mean)
+            self.running_var.add_(variance)
         self.num_batches_tracked.add_(1)
-        self._pending = None
+        self._pending = {}
 
     def discard(self) -> None:
-        """Forgets what the last training pass has seen."""
-        self._pending = None
+        """Forgets what has been seen since the last commit."""
+        self._pending = {}
 
 
 @contextmanager

@@ -55,14 +55,16 @@ class SharedLayer(nn.Module):
         """
         inputs = gather_nodes(activations, plan.parents, batch_size)
         parts = torch.split(inputs, [size * batch_size for size in plan.sizes])
-        visits = [Visits(size, nodes) for size, nodes in zip(plan.sizes, plan.visit_nodes, strict=True)]
+        per_copy = zip(plan.sizes, plan.visit_nodes, plan.visit_numbers, plan.total_visits, strict=True)
+        visits = [Visits(size, nodes, numbers, total) for size, nodes, numbers, total in per_copy]
         return run_copies([self.copies[number] for number in plan.copies], parts, visits)
 
     def forward_copy(self, activations: Tensor, number: int) -> Tensor:
         """Runs one copy on `(N, ...)`, as a task's own network does."""
         if self.training:
             return self.copies[number](activations)  # type: ignore[no-any-return]
-        everything = Visits(1, torch.zeros(1, dtype=torch.int64))
+        first = torch.zeros(1, dtype=torch.int64)
+        everything = Visits(1, first, first, 1)
         return run_copies([self.copies[number]], [activations], [everything])
 
 

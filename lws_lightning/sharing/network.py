@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, Visits, convert_batch_norms, visiting
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
+from lws_lightning.sharing.passes import PopulationPass
 from lws_lightning.sharing.plan import plan_population
 
 __all__ = ["MultiTaskNetwork"]
@@ -42,7 +43,13 @@ class MultiTaskNetwork(nn.Module):
         """K_l of each learned layer."""
         return [layer.num_weights for layer in self._chain if not isinstance(layer, CommonLayer)]
 
-    def forward(self, images: Tensor, population: Tensor, tasks: Sequence[int] | None = None) -> list[Tensor]:
+    def forward(
+        self,
+        images: Tensor,
+        population: Tensor,
+        tasks: Sequence[int] | None = None,
+        part: PopulationPass | None = None,
+    ) -> list[Tensor]:
         """Runs a population of assignments on one batch of each task.
 
         Gives what a loop over assignments and tasks gives that runs each task's network alone on its B images,
@@ -52,9 +59,11 @@ class MultiTaskNetwork(nn.Module):
             images: `(T', B, ...)` floating point, a batch of each of T' tasks.
             population: `(S, L, T')` int64 on the CPU, entry (s, l, t) in `[0, K_l)`.
             tasks: The T' tasks; None for all T in order.
+            part: Which of these tasks and assignments this pass computes (see `split_population`); None: all of them.
+                In training, a step does all its passes between `discard_running_stats` and `commit_running_stats`.
 
         Returns:
-            For each of the T' tasks its logits, `(S, B, classes_t)`.
+            For each of the T' tasks its logits, `(S, B, classes_t)`; of a part for each of its tasks and assignments.
 
         Raises:
             ValueError: If the population does not fit the network, the images or the tasks.
@@ -62,17 +71,22 @@ class MultiTaskNetwork(nn.Module):
         tasks = range(len(self.heads)) if tasks is None else tasks
         self._check_population(population, len(images), len(tasks))
         batch_size = images.shape[1]
-        plan = plan_population(population, self._learned_layers)
+        plan = plan_population(population, self._learned_layers, part)
+        size = len(population)
+        visit_numbers = torch.arange(size)
+        if part is not None:
+            images, tasks = images[part.tasks.start : part.tasks.stop], [tasks[task] for task in part.tasks]
+            visit_numbers = torch.tensor(part.rows)
         activations = _channels_last(images.flatten(0, 1))
         for layer, layer_plan in zip(self._chain, plan.layers, strict=True):
             activations = layer(activations, layer_plan, batch_size)
         features = gather_nodes(activations, plan.leaves, batch_size)
-        parts = torch.split(features, [leaves * batch_size for leaves in plan.leaves_per_task])
+        leaves_of_tasks = torch.split(features, [count * batch_size for count in plan.leaves_per_task])
         logits = []
-        for task, leaf_of, part in zip(tasks, plan.leaf_of.T, parts, strict=True):
-            visits = Visits(len(part) // batch_size, leaf_of)
+        for task, leaf_of, leaves in zip(tasks, plan.leaf_of.T, leaves_of_tasks, strict=True):
+            visits = Visits(len(leaves) // batch_size, leaf_of, visit_numbers, size)
             with visiting([(norm, visits) for norm in _norms_of(self.heads[task])]):
-                outputs = self.heads[task](part)
+                outputs = self.heads[task](leaves)
             outputs = outputs.view(-1, batch_size, outputs.shape[-1])
             logits.append(outputs.index_select(0, leaf_of.to(outputs.device, non_blocking=True)))
         return logits
@@ -139,12 +153,12 @@ class MultiTaskNetwork(nn.Module):
             norm.running_stats = running_stats
 
     def commit_running_stats(self) -> None:
-        """Moves all running statistics by what the last training pass has seen."""
+        """Moves all running statistics by what the last training pass has seen, or the passes of one step."""
         for norm in self.norms():
             norm.commit()
 
     def discard_running_stats(self) -> None:
-        """Forgets what the last training pass has seen."""
+        """Forgets what has been seen since the last commit."""
         for norm in self.norms():
             norm.discard()
 

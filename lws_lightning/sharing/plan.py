@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lws_lightning.sharing.passes import PopulationPass
+
 __all__ = ["LayerPlan", "PopulationPlan", "plan_population"]
 
 
@@ -27,12 +29,17 @@ class LayerPlan:
         parents: `(nodes,)` int64, each node's node in the layer below (the task's position for the first layer).
         visit_nodes: For each copy in use, the nodes of its visits as indices into its own nodes, in the order of a
             plain loop (assignments outside, tasks inside).
+        visit_numbers: For each copy in use, where these visits stand among all the copy's visits of the step, counted
+            from 0; for a whole population simply in order.
+        total_visits: For each copy in use, how many visits the step has.
     """
 
     copies: tuple[int, ...]
     sizes: tuple[int, ...]
     parents: Tensor
     visit_nodes: tuple[Tensor, ...]
+    visit_numbers: tuple[Tensor, ...]
+    total_visits: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,8 @@ class PopulationPlan:
         leaves: `(leaves,)` int64, the nodes of the last layer, ordered by task.
         leaves_per_task: How many of them belong to each task.
         leaf_of: `(S, T')` int64, for assignment s and task t the position among task t's own leaves.
+
+    Of a pass over a part of a population, S and T' are the numbers of the part's assignments and tasks.
     """
 
     layers: tuple[LayerPlan, ...]
@@ -52,25 +61,31 @@ class PopulationPlan:
     leaf_of: Tensor
 
 
-def plan_population(population: Tensor, learned_layers: Sequence[int | None]) -> PopulationPlan:
+def plan_population(
+    population: Tensor, learned_layers: Sequence[int | None], part: PopulationPass | None = None
+) -> PopulationPlan:
     """Plans how a population runs through a chain of layers.
 
     Args:
         population: `(S, L, T')` int64 on the CPU, the copies of T' tasks.
         learned_layers: For each layer of the chain its index in the population's second dimension, or None for a
             common layer, which has one copy.
+        part: The part of the population that the plan is for; None: all of it.
 
     Returns:
-        The plan. It says nothing about which tasks these are: position t in it is column t of the population.
+        The plan. It says nothing about which tasks these are: position t in it is column t of the population, or of the
+        part.
     """
+    whole, population = population, population if part is None else select(population, part)
     size, _, num_tasks = population.shape
     nodes = torch.arange(num_tasks).expand(size, num_tasks)
     num_nodes = num_tasks
     layers = []
     for index in learned_layers:
-        copies = torch.zeros_like(nodes) if index is None else population[:, index]
+        copies = _copies(population, index)
         keys, nodes = torch.unique(copies * num_nodes + nodes, return_inverse=True)
-        layers.append(_plan_layer(copies, nodes, keys // num_nodes, keys % num_nodes))
+        visits = None if part is None else _number_visits(_copies(whole, index), part)
+        layers.append(_plan_layer(copies, nodes, keys // num_nodes, keys % num_nodes, visits))
         num_nodes = len(keys)
     task_keys, leaf_of = torch.unique(
         torch.arange(num_tasks) * num_nodes + nodes, return_inverse=True
@@ -84,8 +99,39 @@ def plan_population(population: Tensor, learned_layers: Sequence[int | None]) ->
     )
 
 
-def _plan_layer(copies: Tensor, nodes: Tensor, node_copies: Tensor, parents: Tensor) -> LayerPlan:
+def select(table: Tensor, part: PopulationPass) -> Tensor:
+    """Returns the part's entries `(rows, ..., tasks)` of a table `(S, ..., T')`."""
+    return table[list(part.rows)][..., part.tasks.start : part.tasks.stop]
+
+
+def _copies(population: Tensor, index: int | None) -> Tensor:
+    """Returns the copies `(S, T')` that a layer of the chain uses."""
+    size, _, num_tasks = population.shape
+    return population.new_zeros(size, num_tasks) if index is None else population[:, index]
+
+
+def _number_visits(copies: Tensor, part: PopulationPass) -> tuple[Tensor, Tensor]:
+    """Counts for each of the part's visits `(S, T')` the visits of its copy before it, and in all the step."""
+    flat = copies.flatten()
+    order = flat.argsort(stable=True)  # by copy, then as in the plain loop
+    totals = flat.bincount()
+    before = totals.cumsum(0) - totals
+    numbers = torch.empty_like(flat)
+    numbers[order] = torch.arange(len(flat)) - before[flat[order]]
+    return select(numbers.view_as(copies), part), select(totals[copies], part)
+
+
+def _plan_layer(
+    copies: Tensor, nodes: Tensor, node_copies: Tensor, parents: Tensor, visits: tuple[Tensor, Tensor] | None
+) -> LayerPlan:
     used, sizes = torch.unique_consecutive(node_copies, return_counts=True)
     first_nodes = (sizes.cumsum(0) - sizes).tolist()
-    visit_nodes = tuple(nodes[copies == copy] - first for copy, first in zip(used.tolist(), first_nodes, strict=True))
-    return LayerPlan(tuple(used.tolist()), tuple(sizes.tolist()), parents, visit_nodes)
+    visitors = [copies == copy for copy in used.tolist()]
+    visit_nodes = tuple(nodes[visitor] - first for visitor, first in zip(visitors, first_nodes, strict=True))
+    if visits is None:
+        visit_numbers = tuple(torch.arange(len(own)) for own in visit_nodes)
+        total_visits = tuple(len(own) for own in visit_nodes)
+    else:
+        visit_numbers = tuple(visits[0][visitor] for visitor in visitors)
+        total_visits = tuple(int(visits[1][visitor][0]) for visitor in visitors)
+    return LayerPlan(tuple(used.tolist()), tuple(sizes.tolist()), parents, visit_nodes, visit_numbers, total_visits)
