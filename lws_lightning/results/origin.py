@@ -1,6 +1,7 @@
 """How the runs of a report were made: commands, options, versions, hardware, as far as their records tell."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,24 +90,20 @@ def machines(sections: Sequence[Section]) -> list[str]:
         A sentence each for versions and hardware, with the rows if not all runs agree; none where nothing is recorded.
     """
     sentences = []
+    rows = [row for section in sections for row in section.rows]
     for key, title, describe in (("versions", "Versions", _versions), ("hardware", "Hardware", _hardware)):
-        found: dict[str, dict[str, int]] = {}
-        for row in (row for section in sections for row in section.rows):
-            for run in row.runs:
-                text = describe(run.record.get(key))
-                found.setdefault(text, {}).setdefault(row.letter, 0)
-                found[text][row.letter] += 1
-        if not found or set(found) == {"not recorded"}:
-            continue
-        if len(found) == 1:
+        found: dict[str, list[str]] = {}
+        for row in rows:
+            counts = Counter(describe(run.record.get(key)) for run in row.runs)
+            for text, count in counts.items():
+                part = row.letter if len(counts) == 1 else f"{count} of {len(row.runs)} in {row.letter}"
+                found.setdefault(text, []).append(part)
+        if len(found) == 1 and "not recorded" not in found:
             sentences.append(f"{title}: {next(iter(found))}.")
-            continue
-        parts = [
-            f"{text} ({', '.join(f'{letter}: {n} run' + 's' * (n != 1) for letter, n in rows.items())})"
-            for text, rows in found.items()
-        ]
-        warning = " Their seconds cannot be compared." if key == "hardware" else ""
-        sentences.append(f"{title} differ between runs: {'; '.join(parts)}.{warning}")
+        elif len(found) > 1:
+            parts = "; ".join(f"{text} ({', '.join(letters)})" for text, letters in found.items())
+            warning = " Do not compare their seconds." if key == "hardware" else ""
+            sentences.append(f"{title}, not the same for all runs (rows in brackets): {parts}.{warning}")
     return sentences
 
 

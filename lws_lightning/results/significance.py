@@ -179,8 +179,8 @@ def significance_cells(comparisons: Sequence[Comparison]) -> tuple[list[str], li
         n, m = len(test.learned.members), len(test.baseline.members)
         body.append(
             [
-                f"{test.learned.letter} {test.learned.label}",
-                f"{test.baseline.letter} {test.baseline.label}",
+                f"{test.learned.letter} {test.learned.method}",
+                f"{test.baseline.letter} {test.baseline.method}",
                 AVERAGES[test.average],
                 f"{n}, {m}",
                 "-" if test.u is None else f"{test.u:g} of {n * m}",
