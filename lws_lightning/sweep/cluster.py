@@ -70,13 +70,14 @@ def run_on_cluster(
         raise ValueError(f"--cluster {cluster}: {error}") from error
     with executor.batch():
         jobs = [executor.submit(RunJob(run)) for run in runs]
+    started = time.time()
     pending = dict(zip(jobs, runs, strict=True))
     display.say(f"Submitted {len(jobs)} jobs to {cluster}. Ctrl-C stops watching; the same command watches again.")
     outcomes = []
     try:
         while pending:
             for job in [job for job in pending if job.done()]:
-                outcomes.append(outcome_of(pending.pop(job)))
+                outcomes.append(outcome_of(pending.pop(job), started))
                 display.say(outcomes[-1].text)
             display.refresh([run for job, run in pending.items() if job.state.upper() == "RUNNING"])
             time.sleep(_POLL_SECONDS)

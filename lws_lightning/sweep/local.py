@@ -27,6 +27,7 @@ class _Worker:
     run: SweepRun
     slot: int
     process: subprocess.Popen[bytes]
+    started: float
 
 
 def worker_command(run: SweepRun) -> list[str]:
@@ -72,12 +73,12 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[O
                     outcomes.append(Outcome(run, False, text, False))
                 else:
                     slot = slots.popleft()
-                    workers.append(_Worker(run, slot, _start(run, slot, jobs)))
+                    workers.append(_Worker(run, slot, _start(run, slot, jobs), time.time()))
                     display.say(f"{run}: started, in {run.folder}")
             for worker in [worker for worker in workers if worker.process.poll() is not None]:
                 workers.remove(worker)
                 slots.append(worker.slot)
-                outcome = outcome_of(worker.run)
+                outcome = outcome_of(worker.run, worker.started)
                 outcomes.append(outcome)
                 display.say(outcome.text)
                 if not outcome.finished and not outcome.began:
@@ -135,4 +136,4 @@ def _stop(workers: Sequence[_Worker], display: Display) -> None:
             worker.process.kill()
     for worker in workers:
         worker.process.wait()
-        display.say(outcome_of(worker.run).text)
+        display.say(outcome_of(worker.run, worker.started).text)

@@ -29,17 +29,35 @@ class Outcome:
     began: bool
 
 
-def outcome_of(run: SweepRun) -> Outcome:
-    """Reads how a run ended whose worker has ended."""
-    state = read_state(run.folder)
+def outcome_of(run: SweepRun, started: float = 0.0) -> Outcome:
+    """Reads how a run ended whose worker has ended.
+
+    Args:
+        run: The run.
+        started: When the worker was started (`time.time`). A record from before says nothing about its end.
+    """
+    state, log = read_state(run.folder), run.folder / LOG_FILE
     if state.status == "finished":
         error = "" if state.error is None else f", error {state.error:.2f} %"
-        untested = "" if state.tested else f"; its networks were not tested, see {run.folder / LOG_FILE}"
+        untested = "" if state.tested else f"; its networks were not tested, see {log}"
         return Outcome(run, True, f"{run}: finished at step {state.step:,}{error}{untested}", True)
-    # A worker that was killed leaves the status `running`, one that failed early leaves no record.
-    reason = state.message or _last_line(run.folder / LOG_FILE)
-    where = f"{'interrupted' if state.status == 'interrupted' else 'FAILED'} at step {state.step:,}"
-    return Outcome(run, False, f"{run}: {where}: {reason} (log: {run.folder / LOG_FILE})", state.step > 0)
+    fresh = _changed(run.folder / "result.json") >= started
+    if fresh and state.status == "interrupted":
+        what = f"interrupted at step {state.step:,}"
+    elif fresh and state.status == "failed":
+        what = f"FAILED at step {state.step:,}: {state.message}"
+    elif fresh and state.status == "running":
+        what = f"FAILED: killed after step {state.step:,}"
+    else:
+        what = f"FAILED: {_last_line(log)}"
+    return Outcome(run, False, f"{run}: {what} (log: {log})", state.step > 0)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _last_line(path: Path) -> str:

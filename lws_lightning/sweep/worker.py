@@ -1,8 +1,8 @@
 """Does one run of a sweep: `python -m lws_lightning.sweep.worker FOLDER`.
 
 Trains from the newest checkpoint, or from the start without one, and then tests the final networks. The worker holds a
-lock on the folder as long as it lives. So two sweeps of the same folder share the runs, and what a killed sweep has left
-running is waited for, not started twice.
+lock on the folder as long as it lives. So two sweeps of the same folder share the runs, and what a killed sweep has
+left running is waited for, not started twice.
 """
 
 import sys

@@ -1,0 +1,137 @@
+"""The command `lws sweep`, with real runs."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import yaml
+from filelock import FileLock
+from locations import CONFIGS, REPOSITORY
+
+from lws_lightning import sweep as _  # noqa: F401 - the worker imports it, too
+from lws_lightning.sweep.cluster import RunJob
+from lws_lightning.sweep.plan import CONFIG_FILE, SweepRun
+
+SHORT = ("--data.train_images_per_task", 40, "--data.batch_size", 4, "--trainer.val_check_interval", 2)
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", os.fspath(REPOSITORY))
+
+
+@pytest.fixture
+def configs(tmp_path):
+    """A configuration that works and one that fails in its first step."""
+    works = yaml.safe_load((CONFIGS / "quickstart/full.yaml").read_text())
+    works |= {part: os.fspath(CONFIGS / "quickstart" / works[part]) for part in ("data", "trainer")}
+    fails = works | {"model": {**works["model"], "init_args": {**works["model"]["init_args"], "lr": 1e30}}}
+    for name, config in {"works": works, "fails": fails}.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config))
+    return tmp_path / "works.yaml", tmp_path / "fails.yaml"
+
+
+def record(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_sweep_fails_goes_on_and_is_not_done_twice(lws, tmp_path, configs, capfd):
+    out = tmp_path / "out"
+    command = ("sweep", *reversed(configs), "--out", out, *SHORT, "--trainer.max_steps", 4)
+    with pytest.raises(SystemExit) as ended:
+        lws(*command)
+    assert ended.value.code == 1
+    printed = capfd.readouterr().out
+    assert "fails seed 0: FAILED at step" in printed
+    assert "not finite" in printed
+    assert "1 of 2 runs are finished" in printed
+    works, fails = (out / tmp_path.name / name / "seed0" for name in ("works", "fails"))
+    result = record(works)
+    assert (result["status"], result["step"], result["seed"]) == ("finished", 4, 0)
+    assert result["test"]["step"] == 4
+    assert result["test"]["error"] == result["evaluation"]["error"]
+    assert record(fails)["status"] == "failed"
+
+    before = (works / "result.json").stat().st_mtime_ns
+    shutil.rmtree(fails)
+    lws("sweep", configs[0], "--out", out, *SHORT, "--trainer.max_steps", 4)
+    assert "1 of them finished before" in capfd.readouterr().out
+    assert (works / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_killed_sweep_goes_on_with_the_weights_of_an_unbroken_one(lws, tmp_path, configs):
+    broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
+    options = [str(option) for option in (*SHORT, "--trainer.max_steps", 120, "--trainer.val_check_interval", 10)]
+    command = [sys.executable, "-m", "lws_lightning", "sweep", str(configs[0]), "--seeds", "3", *options]
+    process = subprocess.Popen([*command, "--out", str(broken)], start_new_session=True)
+    run = broken / tmp_path.name / "works/seed3"
+    while not list(run.glob("checkpoints/step=*20.ckpt")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    worker = _pid_of_worker(run)
+    process.kill()
+    process.wait()
+    os.kill(worker, signal.SIGKILL)
+    assert record(run)["status"] == "running"
+    lws("sweep", configs[0], "--seeds", "3", *options, "--out", broken)
+    lws("sweep", configs[0], "--seeds", "3", *options, "--out", unbroken)
+    assert "checkpoints/" in (run / "log.txt").read_text().split("Training from")[2]
+    other = unbroken / tmp_path.name / "works/seed3"
+    one, two = (torch.load(folder / "checkpoints/last.ckpt", weights_only=True) for folder in (run, other))
+    assert one["state_dict"].keys() == two["state_dict"].keys()
+    assert all(torch.equal(value, two["state_dict"][key]) for key, value in one["state_dict"].items())
+    curves = [_without_seconds(folder / "curve.csv") for folder in (run, other)]
+    assert curves[0] == curves[1]
+    assert record(run)["test"] == record(other)["test"]
+
+
+def _pid_of_worker(run):
+    with open("/dev/null") as nothing:
+        found = subprocess.run(["pgrep", "-f", f"sweep.worker {run}"], stdin=nothing, capture_output=True, text=True)
+    return int(found.stdout.split()[0])
+
+
+def _without_seconds(path):
+    return [[cell for number, cell in enumerate(line.split(",")) if number != 1] for line in path.open()]
+
+
+def test_a_run_that_another_process_does_is_waited_for(tmp_path):
+    worker = [sys.executable, "-m", "lws_lightning.sweep.worker", str(tmp_path)]
+    with FileLock(tmp_path / ".lock"):
+        process = subprocess.Popen(worker, stdout=subprocess.PIPE, text=True)
+        assert "waiting" in process.stdout.readline()
+        result = {"status": "finished", "step": 4, "message": "", "evaluation": None, "test": {"error": 1.0}}
+        (tmp_path / "result.json").write_text(json.dumps(result))
+    rest, _ = process.communicate()
+    assert process.returncode == 0
+    assert rest == ""
+
+
+def test_a_sweep_through_submitit(lws, tmp_path, configs, capfd):
+    out = tmp_path / "out"
+    cluster = ("--cluster", "local", "--cluster.timeout_min", 5)
+    lws("sweep", configs[0], "--out", out, *SHORT, "--trainer.max_steps", 2, *cluster)
+    printed = capfd.readouterr().out
+    assert "Submitted 1 jobs to local" in printed
+    assert "works seed 0: finished at step 2" in printed
+    assert record(out / tmp_path.name / "works/seed0")["test"]["step"] == 2
+    assert list((out / ".submitit").glob("*.out"))
+
+
+def test_an_option_that_submitit_does_not_know(lws, tmp_path, configs):
+    with pytest.raises(SystemExit, match="no_such"):
+        lws("sweep", configs[0], "--out", tmp_path / "out", "--cluster", "local", "--cluster.no_such", 1)
+
+
+def test_a_job_that_loses_its_machine_is_submitted_again(tmp_path):
+    run = SweepRun("a", 0, tmp_path, {"trainer": {}})
+    assert not (tmp_path / CONFIG_FILE).exists()
+    job = RunJob(run)
+    assert job.checkpoint().function is job

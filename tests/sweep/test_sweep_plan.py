@@ -1,0 +1,144 @@
+"""Which runs a sweep has, and what it refuses before any of them."""
+
+import os
+
+import pytest
+import torch
+import yaml
+from locations import CONFIGS
+
+from lws_lightning.cli import resolve_config
+from lws_lightning.sweep.command import _split
+from lws_lightning.sweep.plan import parse_seeds, plan_runs, save_config
+from lws_lightning.sweep.state import newest_checkpoint, read_state
+
+LEARNED = CONFIGS / "quickstart/learned.yaml"
+FULL = CONFIGS / "quickstart/full.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("0", [0]), ("0-3", [0, 1, 2, 3]), ("7,2-4,3", [7, 2, 3, 4]), (" 1 , 5-5", [1, 5]), ("100-102", [100, 101, 102])],
+)
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-1", "1,,2", "0-9-10"])
+def test_seeds_that_cannot_be_read(text):
+    with pytest.raises(ValueError, match="--seeds"):
+        parse_seeds(text)
+
+
+def test_every_configuration_gets_every_seed(tmp_path):
+    configs = {path: resolve_config(path, ["--trainer.max_steps", "100"]) for path in (LEARNED, FULL)}
+    runs = plan_runs(configs, [0, 4], tmp_path)
+    assert [str(run) for run in runs] == [
+        "quickstart/learned seed 0",
+        "quickstart/full seed 0",
+        "quickstart/learned seed 4",
+        "quickstart/full seed 4",
+    ]
+    assert runs[2].folder == tmp_path / "quickstart/learned/seed4"
+    assert runs[2].config["seed_everything"] == 4
+    assert runs[2].max_steps == 100
+    assert runs[2].config["model"] == configs[LEARNED]["model"]
+
+
+def plan(tmp_path, *options, path=LEARNED, seeds=(0,)):
+    return plan_runs({path: resolve_config(path, options)}, seeds, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model.seed", "3"], "model.seed is fixed"),
+        (["--data.seed", "3"], "data.seed is fixed"),
+        (["--trainer.fast_dev_run", "true"], "fast_dev_run"),
+        (["--trainer.max_steps", "250"], "max_steps 250 is not a multiple"),
+        (["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", "x"], "trainer.logger is set"),
+    ],
+)
+def test_options_that_contradict_a_sweep(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        plan(tmp_path, *options)
+
+
+def test_two_configurations_of_one_name(tmp_path):
+    other = tmp_path / "elsewhere/quickstart/learned.yaml"
+    other.parent.mkdir(parents=True)
+    other.write_text(yaml.safe_dump(resolve_config(LEARNED, [])))
+    with pytest.raises(ValueError, match="Two configurations are called quickstart/learned"):
+        plan_runs({path: resolve_config(path, []) for path in (LEARNED, other)}, [0], tmp_path)
+
+
+def test_a_folder_keeps_its_options(tmp_path):
+    (run,) = plan(tmp_path)
+    save_config(run)
+    assert plan(tmp_path, "--data.num_workers", "2", "--trainer.accelerator", "cpu")
+    with pytest.raises(ValueError, match=r"seed0 holds a run with model\.nes_lr 0\.1, not 0\.5\. Choose another --out"):
+        plan(tmp_path, "--model.nes_lr", "0.5")
+    with pytest.raises(ValueError, match=r"trainer\.max_steps 1000, not 2000"):
+        plan(tmp_path, "--trainer.max_steps", "2000")
+    plan(tmp_path, "--model.nes_lr", "0.5", seeds=[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--model.no_such", "1"], "no_such"), (["--model.nes_samples", "many"], "nes_samples")],
+)
+def test_options_that_fit_refuses_name_the_configuration(options, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        resolve_config(LEARNED, options)
+    assert "learned.yaml" in str(refusal.value)
+
+
+def test_arguments_are_sorted():
+    arguments = "a.yaml b.yaml --seeds 0-2 --data.root X --model.nes_lr=0.5 --jobs 2 --cluster slurm --cluster.mem_gb 8"
+    own, cluster, passed_on = _split([*arguments.split(), "--data.tasks", "[a, b]", "--out", "o", "--cluster.name=n"])
+    assert own == "a.yaml b.yaml --seeds 0-2 --jobs 2 --cluster slurm --out o".split()
+    assert cluster == {"mem_gb": 8, "name": "n"}
+    assert passed_on == ["--data.root", "X", "--model.nes_lr=0.5", "--data.tasks", "[a, b]"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seed_everything", "3"], "the seeds are --seeds"),
+        (["--ckpt_path=x"], "finds the checkpoints"),
+        (["--trainer.logger", "false"], "TensorBoardLogger"),
+        (["--seeds", "x"], "neither a number nor a range"),
+        (["--model.no_such", "1"], "no_such"),
+    ],
+)
+def test_refused_before_any_run(lws, tmp_path, arguments, message):
+    with pytest.raises(SystemExit, match=message):
+        lws("sweep", LEARNED, *arguments, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_configuration_that_is_not_there(lws):
+    with pytest.raises(SystemExit, match=r"nowhere\.yaml: there is no such configuration file"):
+        lws("sweep", "nowhere.yaml")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"status": "finished"}'])
+def test_a_damaged_record_is_a_new_run(tmp_path, content):
+    assert read_state(tmp_path).status == "new"
+    (tmp_path / "result.json").write_text(content)
+    assert read_state(tmp_path).status == "new"
+
+
+def test_the_newest_checkpoint_that_can_be_read(tmp_path):
+    assert newest_checkpoint(tmp_path) is None
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for step in (9, 10, 200):
+        torch.save({"global_step": step}, folder / f"step={step}.ckpt")
+    whole = (folder / "step=200.ckpt").read_bytes()
+    assert newest_checkpoint(tmp_path) == folder / "step=200.ckpt"
+    (folder / "step=200.ckpt").write_bytes(whole[: len(whole) // 2])
+    (folder / "last.ckpt").write_bytes(b"")
+    assert newest_checkpoint(tmp_path) == folder / "step=10.ckpt"
+    os.symlink("step=9.ckpt", folder / "link.ckpt")
+    assert newest_checkpoint(tmp_path) == folder / "step=10.ckpt"
