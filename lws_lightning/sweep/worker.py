@@ -5,6 +5,7 @@ lock on the folder as long as it lives. So two sweeps of the same folder share t
 left running is waited for, not started twice.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def work(folder: Path) -> None:
     with lock:
         if read_state(folder).status != "finished":
             checkpoint = newest_checkpoint(folder)
-            print(f"Training from {checkpoint or 'the start'}.", flush=True)
+            print(f"Process {os.getpid()} trains from {checkpoint or 'the start'}.", flush=True)
             _lws("fit", folder, checkpoint)
         state, checkpoint = read_state(folder), newest_checkpoint(folder)
         if state.status == "finished" and not state.tested and checkpoint is not None:

@@ -1,7 +1,5 @@
 """Which runs a sweep has, and what it refuses before any of them."""
 
-import os
-
 import pytest
 import torch
 import yaml
@@ -96,7 +94,7 @@ def test_options_that_fit_refuses_name_the_configuration(options, message):
 def test_arguments_are_sorted():
     arguments = "a.yaml b.yaml --seeds 0-2 --data.root X --model.nes_lr=0.5 --jobs 2 --cluster slurm --cluster.mem_gb 8"
     own, cluster, passed_on = _split([*arguments.split(), "--data.tasks", "[a, b]", "--out", "o", "--cluster.name=n"])
-    assert own == "a.yaml b.yaml --seeds 0-2 --jobs 2 --cluster slurm --out o".split()
+    assert own == ["a.yaml", "b.yaml", "--seeds", "0-2", "--jobs", "2", "--cluster", "slurm", "--out", "o"]
     assert cluster == {"mem_gb": 8, "name": "n"}
     assert passed_on == ["--data.root", "X", "--model.nes_lr=0.5", "--data.tasks", "[a, b]"]
 
@@ -140,5 +138,5 @@ def test_the_newest_checkpoint_that_can_be_read(tmp_path):
     (folder / "step=200.ckpt").write_bytes(whole[: len(whole) // 2])
     (folder / "last.ckpt").write_bytes(b"")
     assert newest_checkpoint(tmp_path) == folder / "step=10.ckpt"
-    os.symlink("step=9.ckpt", folder / "link.ckpt")
+    (folder / "link.ckpt").symlink_to("step=9.ckpt")
     assert newest_checkpoint(tmp_path) == folder / "step=10.ckpt"
