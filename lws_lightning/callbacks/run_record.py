@@ -23,11 +23,11 @@ _IDENTITY = ("method", "network", "data", "seed", "task_names", "layer_names", "
 class RunRecord(Callback):
     """Writes `curve.csv` and `result.json` into the run folder (the log folder, or the Trainer's root without one).
 
-    Both are replaced atomically at the start, at each evaluation, at the end and when an exception or an
-    interrupt ends the run, so that a killed run leaves its last evaluation and the status `running`. In between they are
-    refreshed at most every ten seconds, so that others see how far the run is. Checkpoints carry
-    the curve and the seconds: a resumed run's `curve.csv` is complete, wherever it is written. A folder that
-    cannot be written is warned of once and does not stop the training. `fast_dev_run` writes nothing.
+    Both are replaced atomically at the start, at each evaluation, at the end and when an exception or an interrupt ends
+    the run, so that a killed run leaves its last evaluation and the status `running`. In between they are refreshed at
+    most every ten seconds, so that others see how far the run is. Checkpoints carry the curve and the seconds: a
+    resumed run's `curve.csv` is complete, wherever it is written. A folder that cannot be written is warned of once
+    and does not stop the training. `fast_dev_run` writes nothing.
 
     `result.json` (`format` 1) holds
 
