@@ -209,7 +209,7 @@ def _panel(lines: Sequence[Line], title: str, subtitle: str, label: str) -> tupl
     axes = figure.add_axes((left / width, bottom / height, (width - left - 0.3) / width, body / height))
     axes.set_xlabel("training step", size=9)
     axes.set_ylabel(label, size=9)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     last = max(line.band.steps[-1] for line in lines)
     axes.set_xlim(0, 1.01 * max(last, 1))

@@ -261,11 +261,11 @@ def _section_rows(runs: Sequence[Run], source: Source, letter: int) -> tuple[tup
 
 
 def _status(run: Run) -> str:
-    of = f" of {run.max_steps}" if run.max_steps >= 0 else ""
+    of = f" of {run.max_steps:,}" if run.max_steps >= 0 else ""
     message = str(run.record.get("message") or "")
     message = f" ({message})" if message and run.status == "failed" else ""
     unfinished = "running, or killed," if run.status == "running" else run.status
-    return f"{unfinished} at step {run.step}{of}{message}"
+    return f"{unfinished} at step {run.step:,}{of}{message}"
 
 
 def _options(run: Run) -> dict[str, Any]:
