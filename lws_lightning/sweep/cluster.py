@@ -72,7 +72,7 @@ def run_on_cluster(
         jobs = [executor.submit(RunJob(run)) for run in runs]
     started = time.time()
     pending = dict(zip(jobs, runs, strict=True))
-    display.say(f"Submitted {len(jobs)} jobs to {cluster}. Ctrl-C stops watching; the same command watches again.")
+    display.say(f"Submitted {len(jobs)} jobs to {cluster}, with their files in {folder}.")
     outcomes = []
     try:
         while pending:
