@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +41,8 @@ def report(arguments: Sequence[str]) -> None:
         print(f"warning: {problem}", file=sys.stderr)
     if not runs:
         raise SystemExit(f"lws report: there is no run (result.json) in {', '.join(options.folders)}")
+    # A letter that matplotlib's font lacks is a box in the figures; the tables have it.
+    warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
     result = make_report(runs, problems, folders=options.folders, figures=out is not None)
     print(result.markdown())
     if out is None:

@@ -1,0 +1,83 @@
+import json
+
+from lws_lightning.results import load_runs
+from lws_lightning.results.grouping import group_runs, seeds_text
+
+
+def sections(folder):
+    return group_runs(load_runs([folder])[0])
+
+
+def configure(folder, **options):
+    config = {"data": {"class_path": "Digits", "init_args": options}}
+    (folder / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+
+
+def test_letters_go_through_all_data_sets(write_run, tmp_path):
+    for method in ("learned", "full"):
+        write_run(method, method=method)
+        write_run(f"{method}2", method=method, data="Letters")
+    first, second = sections(tmp_path)
+    assert [(row.letter, row.method) for row in (*first.rows, *second.rows)] == [
+        *(("A", "full"), ("B", "learned"), ("C", "full"), ("D", "learned")),
+    ]
+
+
+def test_other_options_of_the_data_are_another_section(write_run, tmp_path):
+    configure(write_run("a"), train_images_per_task=100, root="x", num_workers=0)
+    configure(write_run("b", seed=1), train_images_per_task=100, root="y", num_workers=2)
+    configure(write_run("c", seed=2), train_images_per_task=500, root="x")
+    write_run("d", seed=3)
+    titles = {
+        section.title: [run.folder.name for row in section.rows for run in row.runs] for section in sections(tmp_path)
+    }
+    assert titles == {
+        "Digits (train_images_per_task=100), 2 tasks": ["a", "b"],
+        "Digits (train_images_per_task=500), 2 tasks": ["c"],
+        "Digits (options not recorded), 2 tasks": ["d"],
+    }
+
+
+def test_runs_without_config_go_with_the_others_and_are_noted(write_run, tmp_path):
+    configure(write_run("a"), batch_size=16)
+    write_run("b", seed=1)
+    (section,) = sections(tmp_path)
+    assert section.rows[0].seeds == (0, 1)
+    assert section.notes[0].startswith("1 run without config.yaml:")
+
+
+def test_broken_config_is_no_config(write_run, tmp_path):
+    for name, text in (("a", "a: [1"), ("b", "- 1\n"), ("c", "data: 3\n")):
+        (write_run(name, seed=ord(name)) / "config.yaml").write_text(text)
+    (section,) = sections(tmp_path)
+    assert len(section.rows[0].members) == 3
+
+
+def test_other_precision_is_another_row(write_run, tmp_path):
+    write_run("a", precision="32-true")
+    write_run("b", precision="bf16-mixed")
+    (section,) = sections(tmp_path)
+    assert [row.variant for row in section.rows] == ["precision=32-true", "precision=bf16-mixed"]
+
+
+def test_every_run_is_in_one_row_or_left_out(write_run, measured, tmp_path):
+    write_run("a")
+    write_run("b", ended="2025")
+    write_run("c", seed=1, status="failed")
+    write_run("d", seed=2, evaluation=None)
+    write_run("e", seed=3, evaluation=measured(step=50))
+    write_run("f", method="full")
+    runs, _ = load_runs([tmp_path])
+    (section,) = group_runs(runs)
+    averaged = [run.folder.name for row in section.rows for run in row.runs]
+    left_out = [each.run.folder.name for each in section.left_out]
+    assert sorted(averaged + left_out) == list("abcdef")
+    assert sorted(averaged) == ["b", "f"]
+    texts = {each.run.folder.name: each.text(lambda path: path.name) for each in section.left_out}
+    assert texts["a"] == "a: seed 0 again in b, which is later."
+    assert texts["d"] == "d: finished, but has no evaluation."
+
+
+def test_seeds_text():
+    assert seeds_text([3, 0, 1, 2, 7, 9, 10]) == "0-3, 7, 9, 10"
+    assert seeds_text([5]) == "5"
