@@ -15,7 +15,15 @@ from lws_lightning.results.markdown import TESTS_EXPLAINED, bullets, holm_explai
 from lws_lightning.results.origin import Origin, machines, row_origin, when
 from lws_lightning.results.runs import Run
 from lws_lightning.results.significance import Comparison, compare, comparison_rows, significance_cells
-from lws_lightning.results.table import caption, csv_text, foot_notes, markdown_cell, table_cells, table_rows
+from lws_lightning.results.table import (
+    caption,
+    csv_text,
+    foot_notes,
+    markdown_cell,
+    markdown_table,
+    table_cells,
+    table_rows,
+)
 
 __all__ = ["Report", "folder_names", "make_report"]
 
@@ -70,14 +78,15 @@ class Report:
         Args:
             figures: Where the figures lie, seen from the Markdown's file; None leaves them out.
         """
-        texts = []
+        texts = [] if figures is None else [f"# Comparison of runs\n\n{self.summary}\n"]
         for part in self.parts:
             texts.append(section_markdown(part.section, part.comparisons, self.name))
             if figures is not None:
-                texts += [
-                    f"![{markdown_cell(picture.alt)}]({figures}/{picture.name}.png)\n\n{markdown_cell(picture.caption)}\n"
-                    for picture in part.pictures
-                ]
+                for picture in part.pictures:
+                    texts.append(f"![{markdown_cell(picture.alt)}]({figures}/{picture.name}.png)\n")
+                    texts.append(f"{markdown_cell(picture.caption)}\n")
+                    if picture.numbers:
+                        texts.append(markdown_table(picture.numbers.header, picture.numbers.body, (0,)))
                 if part.problems:
                     texts.append(bullets("Missing in the figures", part.problems))
         if self.machines:
