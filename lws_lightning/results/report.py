@@ -216,7 +216,7 @@ def folder_names(folders: Sequence[str | Path]) -> Callable[[Path], str]:
 
 
 def _shortened(sentence: str, folders: Sequence[str | Path]) -> str:
-    return sentence.removeprefix(f"{folders[0]}/") if len(folders) == 1 else sentence
+    return sentence.removeprefix(f"{Path(folders[0])}/") if len(folders) == 1 else sentence
 
 
 def _data_uri(picture: Picture) -> str:

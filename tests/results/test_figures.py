@@ -127,3 +127,23 @@ def test_svg_is_the_same_each_time():
         return picture_svg(group_sizes_figure([[100.0, 0.0]], ["conv"], "title", "subtitle"))
 
     assert draw() == draw()
+
+
+def test_curves_that_diverged_leave_a_gap(write_run, tmp_path):
+    (full, *_) = lines(write_run, tmp_path)
+    runs = [{100: 5.0, 200: float("nan"), 300: 4.0}] * 3
+    figure, cut = error_figure([Line("A", full.style, band(runs), runs)], "title", "subtitle")
+    assert_legible(figure)
+    assert not cut
+    runs = [{100: float("nan")}]
+    figure, cut = error_figure([Line("A", full.style, band(runs), runs)], "title", "subtitle")
+    assert_legible(figure)
+    assert_legible(entropy_figure([Line("A", full.style, band(runs), runs)], {}, "title", "subtitle"))
+
+
+def test_one_task_and_a_record_without_its_weight_sets(write_run, tmp_path):
+    write_run("a", task_names=["low"], assignment=[[0]], weights_per_layer=None)
+    sections = group_runs(load_runs([tmp_path])[0])
+    pictures, problems = section_pictures(sections[0], styles(sections))
+    assert [picture.name.split("_")[0] for picture in pictures] == ["groups"]
+    assert "its weights_per_layer does not fit its layers" in problems[-1]

@@ -9,6 +9,7 @@ from lws_lightning.results import load_runs, report
 from lws_lightning.results.origin import machines, row_origin, when
 from lws_lightning.results.report import folder_names, make_report
 
+pytestmark = pytest.mark.filterwarnings("ignore:Glyph")  # matplotlib's font has no Japanese
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 ODD = ["<b>odd</b> & | co", "été/日本"]
 
@@ -145,6 +146,19 @@ def test_only_unfinished_runs(write_run, tmp_path):
     assert "No finished runs." in Reader(result.html()).text
     result.write(tmp_path / "out")
     assert (tmp_path / "out/table.csv").read_text() == ""
+
+
+def test_folders_are_relative_to_the_one_given(write_run, tmp_path, monkeypatch):
+    write_run("runs/a")
+    (tmp_path / "runs/bad").mkdir()
+    (tmp_path / "runs/bad/result.json").write_text("{")
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/", str(tmp_path / "runs"), "./runs"):
+        text = make_report(*load_runs([folder]), folders=[folder], figures=False).markdown()
+        assert "- A: a\n" in text
+        assert "- bad/result.json: cannot be read" in text
+    monkeypatch.chdir(tmp_path / "runs")
+    assert "- A: a\n" in make_report(*load_runs(["."]), folders=["."], figures=False).markdown()
 
 
 def test_folder_names(tmp_path):
