@@ -64,13 +64,13 @@ class DistributionLike(Protocol):
 
 
 class SharingModule(Protocol):
-    """A LightningModule whose tasks choose among copies of each layer."""
+    """A LightningModule that trains a network for each task."""
 
     seed: int
 
     @property
     def method_name(self) -> str:
-        """`learned`, `full`, `none` or `prior`."""
+        """`learned`, `full`, `cross_stitch`, ..."""
 
     @property
     def network_name(self) -> str:
@@ -86,11 +86,11 @@ class SharingModule(Protocol):
 
     @property
     def weights_per_layer(self) -> list[int]:
-        """K_l for each layer."""
+        """K_l, the number of blocks at each layer."""
 
     @property
-    def assignment(self) -> Tensor:
-        """`(L, T)` int64 on the CPU, the most likely assignment now."""
+    def assignment(self) -> Tensor | None:
+        """`(L, T)` int64 on the CPU, the most likely assignment now; None where no assignment describes the sharing."""
 
     @property
     def distribution(self) -> DistributionLike | None:
@@ -106,11 +106,23 @@ class SharingModule(Protocol):
     def parameters_total(self) -> int:
         """Number of all trainable parameters."""
 
+    def inference_parameters(self, task: int) -> int:
+        """Number of parameters that a prediction of one task needs."""
+
+    def inference_multiply_adds(self, task: int) -> int:
+        """Number of multiply-adds that it takes for one image."""
+
+    def details(self) -> dict[str, Any]:
+        """What else is to be said of the sharing, as plain values."""
+
 
 _NEEDED = (
     "assignment",
+    "details",
     "distribution",
     "evaluations",
+    "inference_multiply_adds",
+    "inference_parameters",
     "layer_names",
     "method_name",
     "network_name",

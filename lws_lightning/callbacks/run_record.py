@@ -34,7 +34,9 @@ class RunRecord(Callback):
     - `status` (`running`, `finished`, `interrupted` or `failed`) and `message`, the exception;
     - `method`, `network`, `data`, `task_names`, `layer_names`, `weights_per_layer`, `seed`, `step`, `max_steps`;
     - `evaluation` (the last of the curve) and `test`, each with errors in percent and numbers of images, or null;
-    - `entropies` (null for fixed sharing), `assignment`, `parameters_in_use`, `parameters_total`;
+    - `entropies` (null for fixed sharing), `assignment` (null where none describes the sharing), `details` (what else a
+      method says of it), `parameters_in_use`, `parameters_total`;
+    - `inference`, by task the `parameters` that its prediction needs and the `multiply_adds` for one image;
     - `seconds` (training), `seconds_evaluation` (with the pictures and checkpoints of an evaluation) and
       `seconds_per_step`, summed over resumes, null without training;
     - `versions`, `hardware`, `precision`, `hparams`, `started`, `ended` (UTC).
@@ -62,6 +64,7 @@ class RunRecord(Callback):
         self._seconds = {"training": 0.0, "evaluation": 0.0}
         self._step = 0
         self._started: str | None = None
+        self._costs: dict[str, dict[str, int]] | None = None
 
     # What checkpoints carry: plain values, because they are read with `weights_only=True`.
 
@@ -233,6 +236,18 @@ class RunRecord(Callback):
                 self._evaluation = evaluation
             return
 
+    def _inference_costs(self, module: SharingModule) -> dict[str, dict[str, int]]:
+        # Counted once: which copy a task uses changes, but not what a copy costs.
+        if self._costs is None or self._costs.keys() != set(module.task_names):
+            self._costs = {
+                name: {
+                    "parameters": int(module.inference_parameters(task)),
+                    "multiply_adds": int(module.inference_multiply_adds(task)),
+                }
+                for task, name in enumerate(module.task_names)
+            }
+        return self._costs
+
     def _describe(
         self, trainer: Trainer, module: SharingModule, status: str, step: int, message: str = ""
     ) -> dict[str, Any]:
@@ -255,9 +270,11 @@ class RunRecord(Callback):
             "evaluation": self._evaluation,
             "test": None,
             "entropies": entropies(module.distribution, module.layer_names),
-            "assignment": module.assignment.tolist(),
+            "assignment": None if module.assignment is None else module.assignment.tolist(),
+            "details": module.details(),
             "parameters_in_use": int(module.parameters_in_use()),
             "parameters_total": int(module.parameters_total()),
+            "inference": self._inference_costs(module),
             "seconds": seconds if trained else None,
             "seconds_evaluation": self._seconds["evaluation"] if trained else None,
             "seconds_per_step": seconds / step if trained and step else None,

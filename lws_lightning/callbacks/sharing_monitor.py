@@ -22,7 +22,8 @@ class SharingMonitor(Callback):
 
     Every `log_every_n_steps` steps it logs `entropy/mean` and `entropy/<layer>` in nats, the same divided by log K_l
     under `entropy_normalized/`, all as means over tasks, and `sharing/distinct_weights` (copies in use over all
-    layers) and `sharing/parameters`. Fixed sharing has no entropies.
+    layers) and `sharing/parameters`. Fixed sharing has no entropies; where no assignment describes the sharing, neither
+    distinct weights nor a picture of the assignment exist.
 
     At each evaluation and at the end of the training, TensorBoard gets the figures `sharing/assignment` and
     `sharing/probabilities` and the histogram `sharing/probabilities_histogram`; at the end also the text
@@ -80,9 +81,10 @@ class SharingMonitor(Callback):
         module = as_sharing_module(pl_module, type(self).__name__)
         if self._drawn_at is None or (module.distribution is not None and self._drawn_at < trainer.global_step):
             self._draw_for_tensorboard(trainer, module)
-        text = groups_text(module.assignment, module.layer_names, module.task_names)
-        for logger in _tensorboards(trainer):
-            logger.experiment.add_text("sharing/groups", text, trainer.global_step)
+        if module.assignment is not None:
+            text = groups_text(module.assignment, module.layer_names, module.task_names)
+            for logger in _tensorboards(trainer):
+                logger.experiment.add_text("sharing/groups", text, trainer.global_step)
         for name, figure in _figures(module).items():
             self._writer.write(self._folder / "pictures" / f"{name}.png", picture_png(figure))
 
@@ -111,7 +113,9 @@ def _tensorboards(trainer: Trainer) -> list[TensorBoardLogger]:
 
 def _figures(module: SharingModule) -> dict[str, Figure]:
     names = module.layer_names, module.task_names, module.weights_per_layer
-    figures = {"assignment": assignment_figure(module.assignment, *names)}
+    figures = {}
+    if module.assignment is not None:
+        figures["assignment"] = assignment_figure(module.assignment, *names)
     if module.distribution is not None:
         figures["probabilities"] = probabilities_figure(module.distribution.probs, *names)
     return figures
@@ -120,11 +124,10 @@ def _figures(module: SharingModule) -> dict[str, Figure]:
 def _scalars(module: SharingModule) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Returns the scalars over all layers, and those of each layer."""
     # CPU tensors stay where they are in `log`; a number would be copied to the GPU and back.
-    distinct = sum(len(set(row)) for row in module.assignment.tolist())
-    totals = {
-        "sharing/distinct_weights": torch.tensor(float(distinct)),
-        "sharing/parameters": torch.tensor(float(module.parameters_in_use())),
-    }
+    totals = {"sharing/parameters": torch.tensor(float(module.parameters_in_use()))}
+    if module.assignment is not None:
+        distinct = sum(len(set(row)) for row in module.assignment.tolist())
+        totals["sharing/distinct_weights"] = torch.tensor(float(distinct))
     layers: dict[str, torch.Tensor] = {}
     if module.distribution is not None:
         tags = tags_of(module.layer_names)

@@ -7,28 +7,20 @@ from typing import Any, Self
 
 import torch
 from lightning.pytorch import Callback
-from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
-from torch import Tensor, nn
+from torch import nn
 
-from lws_lightning.batches import StepBatch, TaskBatch
+from lws_lightning.batches import StepBatch
 from lws_lightning.callbacks import RunRecord, SharingMonitor
 from lws_lightning.methods.checks import check_pass_size, check_task_info, check_trainer
-from lws_lightning.methods.evaluated import EvaluatedMethod
-from lws_lightning.methods.losses import task_losses
-from lws_lightning.methods.optimization import (
-    LRSchedule,
-    NonFiniteError,
-    clear_gradients,
-    lr_factor,
-    total_norm,
-    uninterrupted,
-)
+from lws_lightning.methods.inference import count_multiply_adds
+from lws_lightning.methods.optimization import LRSchedule
 from lws_lightning.methods.resume import (
     apply_learning_rate,
     compare_options,
     forget_unfinished_batch,
     refuse_import_path,
 )
+from lws_lightning.methods.trained import TrainedMethod
 from lws_lightning.networks import (
     BaseNetwork,
     Initialization,
@@ -38,12 +30,12 @@ from lws_lightning.networks import (
 )
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.search import SearchDistribution
-from lws_lightning.sharing import PopulationPass, RunningStats, split_population
+from lws_lightning.sharing import RunningStats, TaskNetworks
 
 __all__ = ["MultiTaskMethod"]
 
 
-class MultiTaskMethod(EvaluatedMethod):
+class MultiTaskMethod(TrainedMethod):
     """Base of the methods: T networks made of weight sets, trained with Adam by manual optimization.
 
     A subclass says how many weights each layer has, which assignment is used for inference, and what a training step
@@ -111,11 +103,11 @@ class MultiTaskMethod(EvaluatedMethod):
         self.clip_grad_norm = clip_grad_norm
         self.max_images_per_pass = max_images_per_pass
         self.seed = resolve_seed(seed)
-        self.base = build_network(network, image_shape)
+        self.image_shape = tuple(image_shape)
+        self.initialization = initialization
+        self.base = self.choose_base(build_network(network, image_shape))
         self.layer_names = [part.name for part in self.base.learned_layers]
-        self.network = make_multi_task_network(
-            self.base, num_classes, self.choose_weights_per_layer(self.base), self.seed, initialization
-        )
+        self.network = self.make_network(self.base)
         self.network.set_running_stats(running_stats)
         self.weights_per_layer = self.network.weights_per_layer
         self.distribution: SearchDistribution | None = None
@@ -135,137 +127,22 @@ class MultiTaskMethod(EvaluatedMethod):
 
     # What a subclass says
 
+    def choose_base(self, base: BaseNetwork) -> BaseNetwork:
+        """Returns the base architecture, where a method wants it changed."""
+        return base
+
     def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
-        """Returns K_l for each learned layer."""
+        """Returns K_l for each learned layer, for `make_network`."""
         raise NotImplementedError
+
+    def make_network(self, base: BaseNetwork) -> TaskNetworks:
+        """Makes the networks of the T tasks; here weight sets that an assignment chooses from."""
+        sizes = self.choose_weights_per_layer(base)
+        return make_multi_task_network(base, self.num_classes, sizes, self.seed, self.initialization)
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Does one training step."""
         raise NotImplementedError
-
-    def rescale_gradients(self) -> None:
-        """Changes the gradients of the mean loss in place, where a method wants others."""
-
-    # The update of the weights
-
-    def compute_gradients(self, batch: TaskBatch, population: Tensor) -> Tensor:
-        """Computes the gradient of the mean loss over a population and the tasks (Algorithm 1, StepSGD).
-
-        Nothing that a checkpoint holds has changed when this returns or raises.
-
-        Args:
-            batch: B images of each task.
-            population: `(S, L, T)` int64.
-
-        Returns:
-            Losses `(S, T)`, detached.
-
-        Raises:
-            NonFiniteError: If a loss or gradient is not finite.
-        """
-        parameters = self._weights()
-        clear_gradients(parameters)
-        self.network.discard_running_stats()
-        losses = self.population_losses(batch, population, backward=True)
-        self.refuse_non_finite(losses, "SGD")
-        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
-        if scaler is not None:
-            scaler.unscale_(self.optimizers().optimizer)  # type: ignore[union-attr]
-        self.rescale_gradients()
-        norm = total_norm(parameters)
-        if scaler is None and not bool(torch.isfinite(norm)):
-            raise NonFiniteError(self._describe_gradient(population))
-        if self.clip_grad_norm is not None:
-            nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
-        return losses
-
-    def population_losses(self, batch: TaskBatch, population: Tensor, backward: bool = False) -> Tensor:
-        """Computes the losses of a population in passes of at most `max_images_per_pass`.
-
-        Args:
-            batch: B images of each task.
-            population: `(S, L, T)` int64.
-            backward: Whether to add the gradient of their mean to the gradients of the weights. The activations of a
-                pass are freed before the next one.
-
-        Returns:
-            `(S, T)`, detached.
-
-        Raises:
-            ValueError: If `max_images_per_pass` is less than B.
-        """
-        images = self.to_inputs(batch.images)
-        passes = split_population(population, images.shape[1], self.max_images_per_pass)
-        if len(passes) == 1:
-            losses = task_losses(self.network(images, population), batch.labels)
-            if backward:
-                self.manual_backward(losses.mean())
-            return losses.detach()
-        of_passes = [self._pass_losses(images, batch.labels, population, part, backward) for part in passes]
-        losses = of_passes[0].new_empty(len(population), len(images))
-        for part, found in zip(passes, of_passes, strict=True):
-            losses[list(part.rows), part.tasks.start : part.tasks.stop] = found
-        return losses
-
-    def _pass_losses(
-        self, images: Tensor, labels: Tensor, population: Tensor, part: PopulationPass, backward: bool
-    ) -> Tensor:
-        """Returns the losses of a part, detached; nothing else of its graph is left."""
-        logits = self.network(images, population, part=part)
-        losses = task_losses(logits, labels[part.tasks.start : part.tasks.stop])
-        if backward:
-            self.manual_backward(losses.sum() / (len(population) * len(images)))
-        return losses.detach()
-
-    def apply_gradients(self) -> None:
-        """Moves running statistics and weights by what `compute_gradients` has found, as a whole."""
-        with uninterrupted():
-            self.network.commit_running_stats()
-            self.optimizers().step()  # type: ignore[union-attr]
-            self.lr_schedulers().step()  # type: ignore[union-attr]
-
-    def refuse_non_finite(self, losses: Tensor, phase: str) -> None:
-        """Raises NonFiniteError if one of the losses `(S, T)` is not finite."""
-        bad = ~torch.isfinite(losses)
-        if not bool(bad.any()):
-            return
-        names = [name for name, is_bad in zip(self.task_names, bad.any(0).tolist(), strict=True) if is_bad]
-        raise NonFiniteError(
-            f"Step {self.global_step}: the loss of task {_quoted(names)} on the {phase} batch is not finite. The "
-            "weights are those of the step before. Try a lower model.lr or model.clip_grad_norm, and look at the "
-            "images of the task."
-        )
-
-    def _describe_gradient(self, population: Tensor) -> str:
-        names = set()
-        for index, number, block in self.network.copies():
-            if any(not bool(torch.isfinite(p.grad).all()) for p in block.parameters() if p.grad is not None):
-                used = torch.ones_like(population[:, 0]) if index is None else population[:, index] == number
-                names |= {self.task_names[task] for task in used.any(0).nonzero().flatten().tolist()}
-        for name, head in zip(self.task_names, self.network.heads, strict=True):
-            if any(not bool(torch.isfinite(p.grad).all()) for p in head.parameters() if p.grad is not None):
-                names.add(name)
-        return (
-            f"Step {self.global_step}: the gradient of weights that task {_quoted(sorted(names))} uses is not finite. "
-            "The weights are those of the step before. Try a lower model.lr or model.clip_grad_norm."
-        )
-
-    def _weights(self) -> list[nn.Parameter]:
-        return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-
-    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Makes Adam over every trainable weight, and the schedule that `apply_gradients` steps."""
-        optimizer = torch.optim.Adam(self._weights(), lr=self.lr, weight_decay=self.weight_decay, fused=True)
-        total_steps = self.trainer.estimated_stepping_batches if self.lr_schedule != "constant" else 0
-        if total_steps == float("inf"):
-            raise ValueError(f"lr_schedule {self.lr_schedule} needs an end: set trainer.max_steps or max_epochs.")
-        factor = lr_factor(self.lr_schedule, self.warmup_steps, int(total_steps))
-        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer, factor)}
-
-    def log_now(self, values: dict[str, Tensor | float], **options: Any) -> None:
-        """Logs values if this is a step at which the Trainer passes values on to its loggers."""
-        if self.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
-            self.log_dict(values, batch_size=1, **options)
 
     # Lightning's hooks
 
@@ -295,7 +172,7 @@ class MultiTaskMethod(EvaluatedMethod):
             return
         saved = {**checkpoint.get("hyper_parameters", {}), "seed": checkpoint.get("lws_seed", self.seed)}
         compare_options(saved, {**self.hparams, "seed": self.seed})
-        apply_learning_rate(checkpoint, self.lr, self.weight_decay)
+        apply_learning_rate(checkpoint, self.parameter_groups())
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, trust_network: bool = False, **kwargs: Any) -> Self:
@@ -317,6 +194,10 @@ class MultiTaskMethod(EvaluatedMethod):
 
     # What callbacks and results ask for
 
+    def details(self) -> dict[str, Any]:
+        """Returns what a record should say of the sharing beyond the assignment, as plain values."""
+        return {}
+
     def parameters_in_use(self) -> int:
         """Counts the distinct parameters of the T networks under `assignment`."""
         return self.network.parameters_in_use(self.assignment)
@@ -326,10 +207,13 @@ class MultiTaskMethod(EvaluatedMethod):
         return sum(parameter.numel() for parameter in self.network.parameters())
 
     def task_parameters(self, task: int) -> Iterator[nn.Parameter]:
-        """Yields the parameters of one task's own network."""
-        for module in self.network.task_modules(self.assignment, task):
-            yield from module.parameters()
+        """Yields the parameters that a prediction of one task needs."""
+        yield from self.network.task_parameters(self.assignment, task)
 
+    def inference_parameters(self, task: int) -> int:
+        """Counts the distinct parameters that a prediction of one task needs."""
+        return sum(parameter.numel() for parameter in self.task_parameters(task))
 
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+    def inference_multiply_adds(self, task: int) -> int:
+        """Counts the multiply-adds of convolutions and matrix products for one image of a task."""
+        return count_multiply_adds(self.network, self.assignment, task, self.image_shape)

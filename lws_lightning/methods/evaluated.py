@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lws_lightning.batches import EvaluationBatch
 from lws_lightning.methods.evaluation import Evaluation, TaskErrors
-from lws_lightning.sharing import MultiTaskNetwork
+from lws_lightning.sharing import TaskNetworks
 
 __all__ = ["EvaluatedMethod"]
 
@@ -24,7 +24,7 @@ class EvaluatedMethod(LightningModule):
         evaluations: The last evaluation of each prefix.
     """
 
-    network: MultiTaskNetwork
+    network: TaskNetworks
 
     def __init__(self, task_names: Sequence[str], validation_prefix: str) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class EvaluatedMethod(LightningModule):
         self._evaluated_assignment: Tensor | None = None
 
     @property
-    def assignment(self) -> Tensor:
-        """The assignment that is used for inference, `(L, T)` int64 on the CPU."""
+    def assignment(self) -> Tensor | None:
+        """The assignment that is used for inference, `(L, T)` int64 on the CPU; None where none describes it."""
         raise NotImplementedError
 
     def to_inputs(self, images: Tensor) -> Tensor:
@@ -55,7 +55,11 @@ class EvaluatedMethod(LightningModule):
             `(N, classes)` logits.
         """
         index = self.task_names.index(task) if isinstance(task, str) else task
-        return self.network.forward_task(self.to_inputs(images), self.assignment, index)
+        return self.networks_for_inference(index).forward_task(self.to_inputs(images), self.assignment, index)
+
+    def networks_for_inference(self, task: int) -> TaskNetworks:
+        """Returns the networks that a prediction of a task is made with."""
+        return self.network
 
     def on_validation_epoch_start(self) -> None:
         """Starts counting anew."""
@@ -86,8 +90,8 @@ class EvaluatedMethod(LightningModule):
         self._evaluated_assignment = self.assignment
 
     def _evaluate(self, batch: EvaluationBatch) -> None:
-        assert self._evaluated_assignment is not None
-        logits = self.network.forward_task(self.to_inputs(batch.images), self._evaluated_assignment, batch.task)
+        networks = self.networks_for_inference(batch.task)
+        logits = networks.forward_task(self.to_inputs(batch.images), self._evaluated_assignment, batch.task)
         self.errors.update(batch.task, logits, batch.labels)
 
     def _finish_evaluation(self, prefix: str) -> None:

@@ -11,6 +11,7 @@ from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.networks import BaseNetwork
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import SearchDistribution, rank_utilities
+from lws_lightning.sharing import MultiTaskNetwork
 
 __all__ = ["GradientScale", "LearnedWeightSharing"]
 
@@ -41,6 +42,7 @@ class LearnedWeightSharing(MultiTaskMethod):
 
     method_name = "learned"
     distribution: SearchDistribution
+    network: MultiTaskNetwork
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """What happens to options that differ from those in the checkpoint a run resumes from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
@@ -34,15 +34,20 @@ def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Non
         rank_zero_warn(f"Resuming with model.{name} {new!r} instead of the checkpoint's {old!r}.")
 
 
-def apply_learning_rate(checkpoint: dict[str, Any], lr: float, weight_decay: float) -> None:
-    """Puts this run's learning rate and weight decay in place of those in a checkpoint's optimizer state."""
+def apply_learning_rate(checkpoint: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> None:
+    """Puts this run's learning rates and weight decays in place of those in a checkpoint's optimizer state.
+
+    Args:
+        checkpoint: Changed in place.
+        groups: Adam's parameter groups, each with `lr` and `weight_decay`.
+    """
     for state in checkpoint.get("optimizer_states", []):
-        for group in state["param_groups"]:
-            group["lr"] *= lr / group.get("initial_lr", group["lr"])
-            group["initial_lr"] = lr
-            group["weight_decay"] = weight_decay
+        for group, own in zip(state["param_groups"], groups, strict=True):
+            group["lr"] *= own["lr"] / group.get("initial_lr", group["lr"])
+            group["initial_lr"] = own["lr"]
+            group["weight_decay"] = own["weight_decay"]
     for state in checkpoint.get("lr_schedulers", []):
-        state["base_lrs"] = [lr for _ in state["base_lrs"]]
+        state["base_lrs"] = [own["lr"] for own in groups]
 
 
 def forget_unfinished_batch(checkpoint: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
 from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
 from lws_lightning.networks.initialization import INITIALIZERS, Initialization, Initializer, he_uniform_, torch_default_
-from lws_lightning.networks.multi_task import make_multi_task_network
+from lws_lightning.networks.multi_task import make_layers_and_heads, make_multi_task_network
 from lws_lightning.networks.registry import NETWORKS, NetworkBuilder, build_network
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
 
@@ -20,6 +20,7 @@ __all__ = [
     "digits_convnet",
     "dkl_convnet",
     "he_uniform_",
+    "make_layers_and_heads",
     "make_multi_task_network",
     "omniglot_convnet",
     "resnet18_cifar100",

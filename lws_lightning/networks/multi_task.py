@@ -9,7 +9,7 @@ from lws_lightning.networks.initialization import INITIALIZERS, Initialization
 from lws_lightning.randomness import generator_for
 from lws_lightning.sharing import CommonLayer, MultiTaskNetwork, SharedLayer
 
-__all__ = ["make_multi_task_network"]
+__all__ = ["make_layers_and_heads", "make_multi_task_network"]
 
 
 def make_multi_task_network(
@@ -19,6 +19,17 @@ def make_multi_task_network(
     seed: int,
     initialization: Initialization | None = None,
 ) -> MultiTaskNetwork:
+    """Makes the networks of T tasks that assignments choose among. See `make_layers_and_heads` for the arguments."""
+    return MultiTaskNetwork(*make_layers_and_heads(base, num_classes, weights_per_layer, seed, initialization))
+
+
+def make_layers_and_heads(
+    base: BaseNetwork,
+    num_classes: Sequence[int],
+    weights_per_layer: Sequence[int],
+    seed: int,
+    initialization: Initialization | None = None,
+) -> tuple[list[SharedLayer], list[nn.Module]]:
     """Makes weight sets out of a base network's learned layers, and a head for each task.
 
     Every copy and head is initialised by a generator of its own, made of the seed, the layer and the copy's number:
@@ -30,6 +41,9 @@ def make_multi_task_network(
         weights_per_layer: K_l for each learned layer.
         seed: The run's seed.
         initialization: How weights are initialised; None: as the base network says.
+
+    Returns:
+        A layer for each of the base network's, in order, and T heads.
 
     Raises:
         ValueError: If there is not one K_l for each learned layer.
@@ -55,4 +69,4 @@ def make_multi_task_network(
     heads = [base.make_head(classes) for classes in num_classes]
     for task, head in enumerate(heads):
         initialise_(head, generator_for(seed, "head", task))
-    return MultiTaskNetwork(layers, heads)
+    return layers, heads

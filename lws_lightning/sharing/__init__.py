@@ -5,6 +5,7 @@ from lws_lightning.sharing.layers import CommonLayer, SharedLayer
 from lws_lightning.sharing.network import MultiTaskNetwork
 from lws_lightning.sharing.passes import PopulationPass, check_max_images, split_population
 from lws_lightning.sharing.plan import LayerPlan, PopulationPlan, plan_population
+from lws_lightning.sharing.task_networks import TaskNetworks
 
 __all__ = [
     "CommonLayer",
@@ -15,6 +16,7 @@ __all__ = [
     "RunningStats",
     "SharedLayer",
     "TaskBatchNorm",
+    "TaskNetworks",
     "check_max_images",
     "plan_population",
     "split_population",

@@ -1,20 +1,21 @@
 """The networks of all tasks, made of weight sets, run for a whole population of assignments at once."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, Visits, convert_batch_norms, visiting
+from lws_lightning.sharing.batch_norm import Visits, visiting
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
-from lws_lightning.sharing.passes import PopulationPass
+from lws_lightning.sharing.memory import channels_last
+from lws_lightning.sharing.passes import PopulationPass, split_population
 from lws_lightning.sharing.plan import plan_population
+from lws_lightning.sharing.task_networks import TaskNetworks, norms_of
 
 __all__ = ["MultiTaskNetwork"]
 
 
-class MultiTaskNetwork(nn.Module):
+class MultiTaskNetwork(TaskNetworks):
     """A chain of layers with weight sets and common layers, and a head for each task.
 
     Parameters are kept in channels_last, in which convolutions are fastest.
@@ -28,15 +29,13 @@ class MultiTaskNetwork(nn.Module):
         heads: The T heads.
     """
 
+    layers: nn.ModuleList
+
     def __init__(self, layers: Sequence[SharedLayer], heads: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.heads = nn.ModuleList(convert_batch_norms(head) for head in heads)
+        super().__init__({"layers": nn.ModuleList(layers)}, heads)
         self._chain = list(layers)
         learned = iter(range(len(layers)))
         self._learned_layers = [None if isinstance(layer, CommonLayer) else next(learned) for layer in layers]
-        for parameter in self.parameters():
-            parameter.data = _channels_last(parameter.data)
 
     @property
     def weights_per_layer(self) -> list[int]:
@@ -77,7 +76,7 @@ class MultiTaskNetwork(nn.Module):
         if part is not None:
             images, tasks = images[part.tasks.start : part.tasks.stop], [tasks[task] for task in part.tasks]
             visit_numbers = torch.tensor(part.rows)
-        activations = _channels_last(images.flatten(0, 1))
+        activations = channels_last(images.flatten(0, 1))
         for layer, layer_plan in zip(self._chain, plan.layers, strict=True):
             activations = layer(activations, layer_plan, batch_size)
         features = gather_nodes(activations, plan.leaves, batch_size)
@@ -85,7 +84,7 @@ class MultiTaskNetwork(nn.Module):
         logits = []
         for task, leaf_of, leaves in zip(tasks, plan.leaf_of.T, leaves_of_tasks, strict=True):
             visits = Visits(len(leaves) // batch_size, leaf_of, visit_numbers, size)
-            with visiting([(norm, visits) for norm in _norms_of(self.heads[task])]):
+            with visiting([(norm, visits) for norm in norms_of(self.heads[task])]):
                 outputs = self.heads[task](leaves)
             outputs = outputs.view(-1, batch_size, outputs.shape[-1])
             logits.append(outputs.index_select(0, leaf_of.to(outputs.device, non_blocking=True)))
@@ -102,7 +101,7 @@ class MultiTaskNetwork(nn.Module):
         Returns:
             `(N, classes)` logits.
         """
-        activations = _channels_last(images)
+        activations = channels_last(images)
         for layer, number in zip(self._chain, self._copies_of(assignment, task), strict=True):
             activations = layer.forward_copy(activations, number)
         return self.heads[task](activations)  # type: ignore[no-any-return]
@@ -133,59 +132,6 @@ class MultiTaskNetwork(nn.Module):
             for number, block in enumerate(layer.copies):
                 yield index, number, block
 
-    def parameters_in_use(self, assignment: Tensor) -> int:
-        """Counts the distinct parameters that the tasks' networks consist of under an assignment `(L, T)`."""
-        used = {
-            parameter
-            for task in range(len(self.heads))
-            for module in self.task_modules(assignment, task)
-            for parameter in module.parameters()
-        }
-        return sum(parameter.numel() for parameter in used)
-
-    def norms(self) -> Iterator[TaskBatchNorm]:
-        """Yields every batch normalisation whose running statistics wait for `commit_running_stats`."""
-        yield from _norms_of(self)
-
-    def set_running_stats(self, running_stats: RunningStats) -> None:
-        """Chooses how running statistics follow the visits of a step (see `TaskBatchNorm`)."""
-        for norm in self.norms():
-            norm.running_stats = running_stats
-
-    def commit_running_stats(self) -> None:
-        """Moves all running statistics by what the last training pass has seen, or the passes of one step."""
-        for norm in self.norms():
-            norm.commit()
-
-    def discard_running_stats(self) -> None:
-        """Forgets what has been seen since the last commit."""
-        for norm in self.norms():
-            norm.discard()
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Puts the network into eval mode, and afterwards each submodule back into the mode it had."""
-        modes = [(module, module.training) for module in self.modules()]
-        self.eval()
-        try:
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
-
-
-def _norms_of(module: nn.Module) -> Iterator[TaskBatchNorm]:
-    return (part for part in module.modules() if isinstance(part, TaskBatchNorm))
-
-
-def _channels_last(tensor: Tensor) -> Tensor:
-    """Lays a 4-d tensor out in channels_last, and says so in its strides.
-
-    With one channel both layouts are the same in memory, and torch may take the slow path of the default one. Then the
-    strides are written as those of channels_last.
-    """
-    if tensor.dim() != 4:
-        return tensor.contiguous()
-    laid_out = tensor.contiguous(memory_format=torch.channels_last)
-    _, channels, height, width = laid_out.shape
-    return laid_out.as_strided(laid_out.shape, (height * width * channels, 1, width * channels, channels))
+    def passes(self, population: Tensor, batch_size: int, max_images: int | None) -> list[PopulationPass]:
+        """Splits a population so that no pass computes more than `max_images` images at any layer."""
+        return split_population(population, batch_size, max_images)

@@ -83,6 +83,15 @@ class FakeModule(LightningModule):
     def parameters_total(self):
         return 30
 
+    def inference_parameters(self, task):
+        return 5 + task
+
+    def inference_multiply_adds(self, task):
+        return 100 * (1 + task)
+
+    def details(self):
+        return {}
+
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 

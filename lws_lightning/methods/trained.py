@@ -1,0 +1,212 @@
+"""How the weights are trained: gradients of the mean loss, a guard, one step of Adam."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+
+from lws_lightning.batches import TaskBatch
+from lws_lightning.methods.evaluated import EvaluatedMethod
+from lws_lightning.methods.losses import task_losses
+from lws_lightning.methods.optimization import (
+    LRSchedule,
+    NonFiniteError,
+    clear_gradients,
+    lr_factor,
+    total_norm,
+    uninterrupted,
+)
+from lws_lightning.sharing import MultiTaskNetwork, PopulationPass
+
+__all__ = ["TrainedMethod"]
+
+
+class TrainedMethod(EvaluatedMethod):
+    """T networks trained with Adam by manual optimization.
+
+    A training step calls `compute_gradients`, which changes nothing that a checkpoint holds, and `apply_gradients`.
+    """
+
+    lr: float
+    weight_decay: float
+    lr_schedule: LRSchedule
+    warmup_steps: int
+    clip_grad_norm: float | None
+    max_images_per_pass: int | None
+
+    # What a subclass may change
+
+    def tasks_in_training(self) -> Sequence[int]:
+        """Returns the tasks that `compute_gradients` gets batches of, ascending."""
+        return range(len(self.task_names))
+
+    def losses_of(self, logits: Sequence[Tensor], labels: Tensor, tasks: range) -> Tensor:
+        """Computes the losses of a pass.
+
+        Args:
+            logits: For each of T' tasks `(S, B, classes_t)`.
+            labels: `(T', B)` int64.
+            tasks: Positions of these tasks among those in training.
+
+        Returns:
+            `(S, T')` in nats.
+        """
+        return task_losses(logits, labels)
+
+    def objective(self, losses: Tensor, tasks: range) -> Tensor:
+        """Returns what is minimised in the mean, of the shape `(S, T')` of the losses of a pass (see `losses_of`)."""
+        return losses
+
+    def penalty(self) -> Tensor | None:
+        """Returns what is minimised besides, a scalar, or None."""
+        return None
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Returns Adam's parameter groups, each with `params`, `lr` and `weight_decay`."""
+        return [{"params": self._weights(), "lr": self.lr, "weight_decay": self.weight_decay}]
+
+    def rescale_gradients(self) -> None:
+        """Changes the gradients of the mean loss in place, where a method wants others."""
+
+    # The update of the weights
+
+    def compute_gradients(self, batch: TaskBatch, population: Tensor | None) -> Tensor:
+        """Computes the gradient of the mean loss over a population and the tasks (Algorithm 1, StepSGD).
+
+        Nothing that a checkpoint holds has changed when this returns or raises.
+
+        Args:
+            batch: B images of each task.
+            population: `(S, L, T)` int64; None where no assignment describes the sharing, and S is 1.
+
+        Returns:
+            Losses `(S, T)`, detached.
+
+        Raises:
+            NonFiniteError: If a loss or gradient is not finite.
+        """
+        parameters = self._weights()
+        clear_gradients(parameters)
+        self.network.discard_running_stats()
+        losses = self.population_losses(batch, population, backward=True)
+        self.refuse_non_finite(losses, "SGD")
+        penalty = self.penalty()
+        if penalty is not None:
+            self.manual_backward(penalty)
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        if scaler is not None:
+            scaler.unscale_(self.optimizers().optimizer)  # type: ignore[union-attr]
+        self.rescale_gradients()
+        norm = total_norm(parameters)
+        if scaler is None and not bool(torch.isfinite(norm)):
+            raise NonFiniteError(self._describe_gradient(population))
+        if self.clip_grad_norm is not None:
+            nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
+        return losses
+
+    def population_losses(self, batch: TaskBatch, population: Tensor | None, backward: bool = False) -> Tensor:
+        """Computes the losses of a population in passes of at most `max_images_per_pass`.
+
+        Args:
+            batch: B images of each task.
+            population: `(S, L, T)` int64, or None.
+            backward: Whether to add the gradient of their mean to the gradients of the weights. The activations of a
+                pass are freed before the next one.
+
+        Returns:
+            `(S, T)`, detached.
+
+        Raises:
+            ValueError: If `max_images_per_pass` is less than B.
+        """
+        images = self.to_inputs(batch.images)
+        passes = self.network.passes(population, images.shape[1], self.max_images_per_pass)
+        if len(passes) == 1:
+            losses = self.losses_of(self.run_networks(images, population), batch.labels, passes[0].tasks)
+            if backward:
+                self.manual_backward(self.objective(losses, passes[0].tasks).mean())
+            return losses.detach()
+        of_passes = [self._pass_losses(images, batch.labels, population, part, backward) for part in passes]
+        losses = of_passes[0].new_empty(1 if population is None else len(population), len(images))
+        for part, found in zip(passes, of_passes, strict=True):
+            losses[list(part.rows), part.tasks.start : part.tasks.stop] = found
+        return losses
+
+    def run_networks(self, images: Tensor, population: Tensor | None, **part: PopulationPass) -> list[Tensor]:
+        """Returns the logits of the tasks in training; see the network's `forward`."""
+        return self.network(images, population, **part)  # type: ignore[no-any-return]
+
+    def _pass_losses(
+        self, images: Tensor, labels: Tensor, population: Tensor | None, part: PopulationPass, backward: bool
+    ) -> Tensor:
+        """Returns the losses of a part, detached; nothing else of its graph is left."""
+        logits = self.run_networks(images, population, part=part)
+        losses = self.losses_of(logits, labels[part.tasks.start : part.tasks.stop], part.tasks)
+        if backward:
+            size = 1 if population is None else len(population)
+            self.manual_backward(self.objective(losses, part.tasks).sum() / (size * len(images)))
+        return losses.detach()
+
+    def apply_gradients(self) -> None:
+        """Moves running statistics and weights by what `compute_gradients` has found, as a whole."""
+        with uninterrupted():
+            self.network.commit_running_stats()
+            self.optimizers().step()  # type: ignore[union-attr]
+            self.lr_schedulers().step()  # type: ignore[union-attr]
+
+    def refuse_non_finite(self, losses: Tensor, phase: str) -> None:
+        """Raises NonFiniteError if one of the losses `(S, T)` is not finite."""
+        bad = ~torch.isfinite(losses)
+        if not bool(bad.any()):
+            return
+        columns = zip(self.tasks_in_training(), bad.any(0).tolist(), strict=True)
+        names = [self.task_names[task] for task, is_bad in columns if is_bad]
+        raise NonFiniteError(
+            f"Step {self.global_step}: the loss of task {_quoted(names)} on the {phase} batch is not finite. The "
+            "weights are those of the step before. Try a lower model.lr or model.clip_grad_norm, and look at the "
+            "images of the task."
+        )
+
+    def _describe_gradient(self, population: Tensor | None) -> str:
+        names = set()
+        if population is not None and isinstance(self.network, MultiTaskNetwork):
+            tasks = self.tasks_in_training()
+            for index, number, block in self.network.copies():
+                if not _finite_gradients(block.parameters()):
+                    used = torch.ones_like(population[:, 0]) if index is None else population[:, index] == number
+                    names |= {self.task_names[tasks[column]] for column in used.any(0).nonzero().flatten().tolist()}
+        for task, (name, head) in enumerate(zip(self.task_names, self.network.heads, strict=True)):
+            parameters = head.parameters() if population is not None else self.network.task_parameters(None, task)
+            if not _finite_gradients(parameters):
+                names.add(name)
+        return (
+            f"Step {self.global_step}: the gradient of weights that task {_quoted(sorted(names))} uses is not finite. "
+            "The weights are those of the step before. Try a lower model.lr or model.clip_grad_norm."
+        )
+
+    def _weights(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Makes Adam over every trainable weight, and the schedule that `apply_gradients` steps."""
+        optimizer = torch.optim.Adam(self.parameter_groups(), fused=True)
+        total_steps = self.trainer.estimated_stepping_batches if self.lr_schedule != "constant" else 0
+        if total_steps == float("inf"):
+            raise ValueError(f"lr_schedule {self.lr_schedule} needs an end: set trainer.max_steps or max_epochs.")
+        factor = lr_factor(self.lr_schedule, self.warmup_steps, int(total_steps))
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer, factor)}
+
+    def log_now(self, values: dict[str, Tensor | float], **options: Any) -> None:
+        """Logs values if this is a step at which the Trainer passes values on to its loggers."""
+        if self.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+            self.log_dict(values, batch_size=1, **options)
+
+
+def _finite_gradients(parameters: Iterable[nn.Parameter]) -> bool:
+    return all(bool(torch.isfinite(p.grad).all()) for p in parameters if p.grad is not None)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)

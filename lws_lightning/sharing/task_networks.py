@@ -1,0 +1,146 @@
+"""What the methods ask of the networks of all tasks, whatever way they share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, convert_batch_norms
+from lws_lightning.sharing.memory import channels_last
+from lws_lightning.sharing.passes import PopulationPass
+
+__all__ = ["TaskNetworks", "norms_of", "passes_of_tasks"]
+
+
+class TaskNetworks(nn.Module, ABC):
+    """The networks of T tasks, with a head for each.
+
+    `forward(images (T', B, ...), population, part=None)` runs one batch of each task and returns for each task its
+    logits, `(S, B, classes_t)`. Of networks whose sharing no assignment describes the population is None and S is 1.
+
+    Args:
+        modules: What the networks consist of besides the heads, by name.
+        heads: T output layers.
+
+    Attributes:
+        heads: The T heads.
+    """
+
+    def __init__(self, modules: dict[str, nn.Module], heads: Sequence[nn.Module]) -> None:
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
+        self.heads = nn.ModuleList(convert_batch_norms(head) for head in heads)
+        for parameter in self.parameters():
+            parameter.data = channels_last(parameter.data)
+
+    @property
+    @abstractmethod
+    def weights_per_layer(self) -> list[int]:
+        """How many blocks each learned layer has; L numbers."""
+
+    @abstractmethod
+    def forward_task(self, images: Tensor, assignment: Any, task: int) -> Tensor:
+        """Runs one task's own network.
+
+        Args:
+            images: `(N, ...)` floating point.
+            assignment: `(L, T)` int64, or None where the sharing is none.
+            task: Which task's network, in `[0, T)`.
+
+        Returns:
+            `(N, classes)` logits.
+        """
+
+    @abstractmethod
+    def task_modules(self, assignment: Any, task: int) -> Sequence[nn.Module]:
+        """Returns the modules that a prediction of one task needs."""
+
+    @abstractmethod
+    def passes(self, population: Any, batch_size: int, max_images: int | None) -> list[PopulationPass]:
+        """Splits a step so that no pass computes more than `max_images` images at any layer.
+
+        Args:
+            population: What `forward` gets.
+            batch_size: B.
+            max_images: None: no limit, one pass.
+
+        Raises:
+            ValueError: If not even the smallest part fits.
+        """
+
+    def gate_parameters(self) -> list[nn.Parameter]:
+        """Returns the parameters that say how tasks share, as opposed to what the layers compute."""
+        return []
+
+    def task_parameters(self, assignment: Any, task: int) -> list[nn.Parameter]:
+        """Returns the distinct parameters that a prediction of one task needs."""
+        modules = self.task_modules(assignment, task)
+        return list(dict.fromkeys(parameter for module in modules for parameter in module.parameters()))
+
+    def parameters_in_use(self, assignment: Any) -> int:
+        """Counts the distinct parameters that the tasks' networks consist of."""
+        used = {p for task in range(len(self.heads)) for p in self.task_parameters(assignment, task)}
+        return sum(parameter.numel() for parameter in used)
+
+    def norms(self) -> Iterator[TaskBatchNorm]:
+        """Yields every batch normalisation whose running statistics wait for `commit_running_stats`."""
+        yield from norms_of(self)
+
+    def set_running_stats(self, running_stats: RunningStats) -> None:
+        """Chooses how running statistics follow the visits of a step (see `TaskBatchNorm`)."""
+        for norm in self.norms():
+            norm.running_stats = running_stats
+
+    def commit_running_stats(self) -> None:
+        """Moves all running statistics by what the last training pass has seen, or the passes of one step."""
+        for norm in self.norms():
+            norm.commit()
+
+    def discard_running_stats(self) -> None:
+        """Forgets what has been seen since the last commit."""
+        for norm in self.norms():
+            norm.discard()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Puts the network into eval mode, and afterwards each submodule back into the mode it had."""
+        modes = [(module, module.training) for module in self.modules()]
+        self.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+
+def norms_of(module: nn.Module) -> Iterator[TaskBatchNorm]:
+    """Yields the batch normalisations within a module."""
+    return (part for part in module.modules() if isinstance(part, TaskBatchNorm))
+
+
+def passes_of_tasks(
+    num_tasks: int, images_per_task: int, max_images: int | None, smallest: str
+) -> list[PopulationPass]:
+    """Splits tasks into passes where every task computes the same number of images.
+
+    Args:
+        num_tasks: T'.
+        images_per_task: Images that one task's batch makes a layer compute.
+        max_images: None: no limit.
+        smallest: What `images_per_task` consists of, for the message.
+
+    Raises:
+        ValueError: If one task does not fit.
+    """
+    if max_images is None:
+        return [PopulationPass(range(num_tasks), (0,))]
+    if images_per_task > max_images:
+        raise ValueError(
+            f"max_images_per_pass is {max_images}, but one task's batch makes a layer compute {images_per_task} "
+            f"images ({smallest}), which cannot be split. Set model.max_images_per_pass to at least that."
+        )
+    size = max_images // images_per_task
+    return [PopulationPass(range(i, min(i + size, num_tasks)), (0,)) for i in range(0, num_tasks, size)]
