@@ -1,6 +1,7 @@
 """The command `lws report`."""
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -44,13 +45,15 @@ def report(arguments: Sequence[str]) -> None:
     # A letter that matplotlib's font lacks is a box in the figures; the tables have it.
     warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
     result = make_report(runs, problems, folders=options.folders, figures=out is not None)
-    print(result.markdown())
-    if out is None:
-        return
-    for problem in result.problems:
-        print(f"warning: {problem}", file=sys.stderr)
+    text = result.markdown()
+    if out is not None:
+        for problem in result.problems:
+            print(f"warning: {problem}", file=sys.stderr)
+        try:
+            text += f"\nReport: {result.write(out)[-1]}"
+        except OSError as error:
+            raise SystemExit(f"lws report: cannot write to {out} ({error})") from error
     try:
-        files = result.write(out)
-    except OSError as error:
-        raise SystemExit(f"lws report: cannot write to {out} ({error})") from error
-    print(f"Report: {files[-1]}")
+        print(text, flush=True)
+    except BrokenPipeError:  # `lws report ... | head`; Python would complain again when it flushes at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
