@@ -21,10 +21,13 @@ class Display:
     Args:
         runs: All runs of the sweep, those that are done included.
         console: Where to draw; None: the screen.
+        live: Whether to draw bars; None: if the console is a terminal.
     """
 
-    def __init__(self, runs: Sequence[SweepRun], console: Console | None = None) -> None:
+    def __init__(self, runs: Sequence[SweepRun], console: Console | None = None, live: bool | None = None) -> None:
         self.console = console or Console(highlight=False)
+        # Not the console's `is_terminal`: notebooks ask for colours, which Rich takes for a terminal.
+        live = self.console.file.isatty() if live is None else live
         self._runs = list(runs)
         self._states = {run.folder: read_state(run.folder) for run in runs}
         self._times: dict[Path, int] = {}
@@ -37,7 +40,7 @@ class Display:
             TimeRemainingColumn(),
             console=self.console,
             refresh_per_second=2,
-            disable=not self.console.is_terminal,
+            disable=not live,
         )
         total = sum(run.max_steps or 0 for run in runs) or None
         self._all = self._progress.add_task("all runs", total=total, text="")

@@ -146,7 +146,16 @@ def test_the_bars_show_step_and_error(runs):
     record = {"status": "running", "step": 5, "message": "", "evaluation": {"error": 50.0}, "test": None}
     (run.folder / "result.json").write_text(json.dumps(record))
     text = io.StringIO()
-    with Display([run], Console(file=text, width=120, force_terminal=True)) as display:
+    with Display([run], Console(file=text, width=120, force_terminal=True), live=True) as display:
         display.refresh([run])
     assert "step 5 of 10, error 50.00 %" in text.getvalue()
     assert "0 of 1 runs finished" in text.getvalue()
+
+
+def test_no_bars_in_a_file_or_notebook(runs, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text = io.StringIO()
+    with Display(runs(a_0=FINISH), Console(file=text, width=120)) as display:
+        display.refresh(())
+        display.say("a line")
+    assert text.getvalue().strip() == "a line"
