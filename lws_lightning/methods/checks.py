@@ -6,7 +6,7 @@ from lightning.pytorch import Trainer
 
 from lws_lightning.sharing import check_max_images
 
-__all__ = ["check_pass_size", "check_task_info", "check_trainer"]
+__all__ = ["check_pass_size", "check_share", "check_task_info", "check_trainer"]
 
 
 def check_task_info(task_names: Sequence[str], num_classes: Sequence[int], image_shape: Sequence[int]) -> None:
@@ -21,6 +21,12 @@ def check_task_info(task_names: Sequence[str], num_classes: Sequence[int], image
         raise ValueError(f"Every task needs at least two classes, but num_classes of task {small!r} is less.")
     if len(image_shape) != 3:
         raise ValueError(f"image_shape must be (channels, height, width), but is {list(image_shape)}. {remedy}")
+
+
+def check_share(name: str, value: float) -> None:
+    """Raises ValueError if an option that is a share of a whole is not in [0, 1]."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be in [0, 1], because the others share the rest, but is {value}.")
 
 
 def check_trainer(trainer: Trainer) -> None:

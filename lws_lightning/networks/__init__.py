@@ -6,6 +6,7 @@ from lws_lightning.networks.initialization import INITIALIZERS, Initialization, 
 from lws_lightning.networks.multi_task import make_layers_and_heads, make_multi_task_network
 from lws_lightning.networks.registry import NETWORKS, NetworkBuilder, build_network
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
+from lws_lightning.networks.shapes import output_shapes
 
 __all__ = [
     "INITIALIZERS",
@@ -23,6 +24,7 @@ __all__ = [
     "make_layers_and_heads",
     "make_multi_task_network",
     "omniglot_convnet",
+    "output_shapes",
     "resnet18_cifar100",
     "resnet18_omniglot",
     "torch_default_",

@@ -1,20 +1,26 @@
 """What runs a population of assignments through a network of weight sets: no Lightning import."""
 
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm
+from lws_lightning.sharing.columns import ColumnNetwork
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer
+from lws_lightning.sharing.mixing import MixingUnit
 from lws_lightning.sharing.network import MultiTaskNetwork
 from lws_lightning.sharing.passes import PopulationPass, check_max_images, split_population
 from lws_lightning.sharing.plan import LayerPlan, PopulationPlan, plan_population
+from lws_lightning.sharing.soft_order import SoftOrderNetwork
 from lws_lightning.sharing.task_networks import TaskNetworks
 
 __all__ = [
+    "ColumnNetwork",
     "CommonLayer",
     "LayerPlan",
+    "MixingUnit",
     "MultiTaskNetwork",
     "PopulationPass",
     "PopulationPlan",
     "RunningStats",
     "SharedLayer",
+    "SoftOrderNetwork",
     "TaskBatchNorm",
     "TaskNetworks",
     "check_max_images",

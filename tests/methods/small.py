@@ -1,5 +1,7 @@
 """Small runs that the tests of the methods share."""
 
+import json
+
 import torch
 from torch import nn
 
@@ -42,3 +44,65 @@ def assert_same(one, other):
     assert one.keys() == other.keys()
     different = [key for key in one if not torch.equal(one[key], other[key])]
     assert not different
+
+
+def equal_layers(image_shape):
+    """A convolution, then three equal ones with pooling."""
+    channels, height, width = image_shape
+
+    def block(inputs, *pool):
+        return nn.Sequential(nn.Conv2d(inputs, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), *pool)
+
+    layers = [BaseLayer("first", block(channels))]
+    layers += [BaseLayer(name, block(4, nn.MaxPool2d(2))) for name in ("a", "b", "c")]
+
+    def make_head(classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(4 * (height // 8) * (width // 8), classes))
+
+    return BaseNetwork(layers, make_head, 1, he_uniform_)
+
+
+def make(kind, data, **options):
+    return kind(**{"network": tiny_network, **data.task_info, **options})
+
+
+def batch_of(data):
+    data.setup("fit")
+    return data.train_dataloader().dataset[0].sgd
+
+
+def losses_and_gradients(module, batch, population=None):
+    """Losses `(S, T)` and the gradient of what is minimised, by name, in float64."""
+    module.double()
+    module.manual_backward = lambda loss: loss.backward()
+    for parameter in module.parameters():
+        parameter.grad = None
+    losses = module.population_losses(batch, population, backward=True)
+    penalty = module.penalty()
+    if penalty is not None:
+        penalty.backward()
+    return losses, {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+
+
+def assert_resumes_bit_for_bit(kind, tmp_path, quiet_trainer, data_options=None, **options):
+    """Two steps, a checkpoint and two steps are four steps."""
+
+    def run(name, steps, **fit):
+        data = digits(**(data_options or {}))
+        module = make(kind, data, **options)
+        trainer = quiet_trainer(
+            max_steps=steps, val_check_interval=1, check_val_every_n_epoch=None, default_root_dir=tmp_path / name
+        )
+        trainer.fit(module, datamodule=data, **fit)
+        assert trainer.global_step == steps
+        return module, trainer
+
+    whole, whole_trainer = run("whole", 4)
+    _, half_trainer = run("half", 2)
+    path = tmp_path / "half.ckpt"
+    half_trainer.save_checkpoint(path)
+    resumed, resumed_trainer = run("resumed", 4, ckpt_path=path)
+    assert_same(state_of(resumed, resumed_trainer), state_of(whole, whole_trainer))
+    again = kind.load_from_checkpoint(path, network=options.get("network", tiny_network))
+    assert again.hparams.keys() >= options.keys() - {"network"}
+    return json.loads((tmp_path / "whole" / "result.json").read_text())

@@ -1,0 +1,165 @@
+"""Sluice networks: cross-stitch of subspaces, orthogonality between them, skip connections."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor, nn
+
+from lws_lightning.methods.checks import check_share
+from lws_lightning.methods.cross_stitch import stitch_matrix
+from lws_lightning.methods.gated import GatedMethod
+from lws_lightning.networks import BaseNetwork, make_layers_and_heads, output_shapes
+from lws_lightning.sharing import ColumnNetwork, CommonLayer, MixingUnit, SharedLayer
+
+__all__ = ["Sluice"]
+
+
+class Sluice(GatedMethod):
+    """Sluice networks (Ruder, Bingel, Augenstein & Sogaard 2017, arXiv 1705.08142).
+
+    Every task has a column, as in `CrossStitch`, whose layers are split into subspaces. The matrix alpha mixes, after
+    each learned layer, all subspaces of all columns (section "Learning matrices alpha"). The weights beta mix, for each
+    task, the outputs of several layers in front of its head (section "Learning beta"). A penalty keeps the subspaces of
+    a layer orthogonal (section "Orthogonality").
+
+    Variant:
+
+    - The paper's layers are recurrent. Here a subspace is a block of consecutive channels (or units) of a layer's
+      output, all of the same size.
+    - The penalty is, for each two subspaces of a layer of a column, the squared Frobenius norm of G_1^T G_2, where the
+      columns of G_i are the weights of the outputs in subspace i. It is summed over layers and averaged over tasks, as
+      the loss is. The weights are those of the block's largest convolution or linear layer with as many outputs as the
+      block has channels (the last of equals). Biases and normalisation do not count.
+    - The paper mixes layers of equal size by beta. In a convolutional chain, only those learned layers take part whose
+      outputs have the shape of the last one's. If that is the last one alone, beta is left out; a line at the start and
+      `details` in the record say so. What beta mixes are the outputs behind alpha.
+    - alpha and beta start with a bias towards a column's own subspace and towards the last layer, as in the paper,
+      which gives no numbers: `same_subspace` and `last_layer`. Both are trained without constraints, at the learning
+      rate of the weights.
+    - Tasks have images of their own, with the costs that `CrossStitch` describes. Layers that the base network calls
+      common stay common, without subspaces.
+
+    Args:
+        subspaces: S, of every learned layer of a column; at least 2, or this is `CrossStitch`.
+        same_subspace: The initial alpha of a subspace with itself, in [0, 1]; the others share the rest equally.
+        last_layer: The initial beta of the last layer, in [0, 1]; the others share the rest equally.
+        penalty: The weight of the orthogonality penalty, not negative. The paper's is not known; chosen here.
+        **options: See `MultiTaskMethod`. `max_images_per_pass` counts an image of a task T times.
+
+    Raises:
+        ValueError: If an option is out of range, or a layer's channels do not divide into equal subspaces.
+    """
+
+    method_name = "sluice"
+    network: ColumnNetwork
+
+    def __init__(
+        self,
+        subspaces: int = 2,
+        same_subspace: float = 0.9,
+        last_layer: float = 0.9,
+        penalty: float = 1e-2,
+        **options: Any,
+    ) -> None:
+        if subspaces < 2:
+            raise ValueError(f"subspaces must be at least 2, but is {subspaces}; with one, use CrossStitch.")
+        check_share("same_subspace", same_subspace)
+        check_share("last_layer", last_layer)
+        if not penalty >= 0:
+            raise ValueError(f"penalty must not be negative, but is {penalty}.")
+        self._subspaces, self._same, self._last = subspaces, same_subspace, last_layer
+        self.penalty_weight = penalty
+        super().__init__(**options)
+
+    def make_network(self, base: BaseNetwork) -> ColumnNetwork:
+        """Makes T columns, the units of alpha, and beta where it has layers to mix."""
+        tasks = len(self.num_classes)
+        all_shapes = output_shapes(base, self.image_shape)
+        shapes = {layer.name: all_shapes[layer.name] for layer in base.learned_layers}
+        for name, shape in shapes.items():
+            if shape[0] % self._subspaces:
+                raise ValueError(
+                    f"subspaces is {self._subspaces}, but layer {name!r} has {shape[0]} channels, which do not divide "
+                    "into subspaces of equal size. Choose another model.subspaces or another network."
+                )
+        units = [MixingUnit(tasks, stitch_matrix(tasks * self._subspaces, self._same)) for _ in shapes]
+        layers, heads = make_layers_and_heads(
+            base, self.num_classes, [tasks] * len(units), self.seed, self.initialization
+        )
+        if self.penalty_weight > 0:
+            for layer, name in zip(_learned(layers), shapes, strict=True):
+                _output_weight(layer.copies[0], shapes[name][0], name)  # refuses before training
+        self._channels = [shape[0] for shape in shapes.values()]
+        last = list(shapes.values())[-1]
+        skip = [index for index, shape in enumerate(shapes.values()) if shape == last]
+        if len(skip) == 1:
+            return ColumnNetwork(layers, heads, units)
+        beta = torch.full((tasks, len(skip)), (1 - self._last) / (len(skip) - 1))
+        beta[:, -1] = self._last
+        return ColumnNetwork(layers, heads, units, skip, beta)
+
+    def penalty(self) -> Tensor | None:
+        """Returns the weighted orthogonality penalty, a scalar, or None without one."""
+        if self.penalty_weight == 0:
+            return None
+        summed = [
+            _orthogonality(layer, channels, self._subspaces, name)
+            for layer, channels, name in zip(
+                _learned(self.network.chain), self._channels, self.layer_names, strict=True
+            )
+        ]
+        return self.penalty_weight * torch.stack(summed).sum() / len(self.task_names)
+
+    def setup(self, stage: str) -> None:
+        """Says which layers beta mixes."""
+        super().setup(stage)
+        if stage == "fit":
+            names = self._mixed_by_beta()
+            rank_zero_info(
+                f"Sluice network: beta mixes the outputs of {', '.join(names)}."
+                if names
+                else "Sluice network: no layer's output has the shape of the last one's, so beta is left out."
+            )
+
+    def details(self) -> dict[str, Any]:
+        """Returns `alpha` for each layer, `beta_layers`, and `beta` `(T, layers)` or None where it is left out."""
+        alphas = [unit.weight.detach().float().tolist() for unit in self.network.mixing_units]
+        beta = self.network.skip_weights
+        return {
+            "alpha": dict(zip(self.layer_names, alphas, strict=True)),
+            "beta_layers": self._mixed_by_beta(),
+            "beta": None if beta is None else beta.detach().float().tolist(),
+        }
+
+    def _mixed_by_beta(self) -> list[str]:
+        return [self.layer_names[index] for index in self.network.skip or ()]
+
+
+def _learned(layers: list[SharedLayer]) -> list[SharedLayer]:
+    return [layer for layer in layers if not isinstance(layer, CommonLayer)]
+
+
+def _output_weight(block: nn.Module, channels: int, name: str) -> Tensor:
+    """Returns the weight of which the first dimension is the block's output channels, `(C, ...)`."""
+    weights = [
+        part.weight
+        for part in block.modules()
+        if isinstance(part, nn.Conv2d | nn.Linear) and len(part.weight) == channels
+    ]
+    if not weights:
+        raise ValueError(
+            f"penalty cannot be computed: layer {name!r} has no convolution or linear layer with {channels} outputs. "
+            "Set model.penalty: 0."
+        )
+    largest = max(weight.numel() for weight in weights)
+    return [weight for weight in weights if weight.numel() == largest][-1]
+
+
+def _orthogonality(layer: SharedLayer, channels: int, subspaces: int, name: str) -> Tensor:
+    """Sums the squared inner products of weights in different subspaces over the columns; a scalar."""
+    weights = torch.stack([_output_weight(block, channels, name).flatten(1) for block in layer.copies])
+    products = weights @ weights.mT  # (T, C, C)
+    subspace = torch.arange(channels, device=products.device) // (channels // subspaces)
+    across = subspace[:, None] < subspace
+    return products.square().mul(across).sum()

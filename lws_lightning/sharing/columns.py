@@ -1,0 +1,194 @@
+"""A column of layers for each task, whose activations are mixed after each layer."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lws_lightning.sharing.batch_norm import Visits, visiting
+from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
+from lws_lightning.sharing.memory import channels_last
+from lws_lightning.sharing.mixing import MixingUnit
+from lws_lightning.sharing.passes import PopulationPass
+from lws_lightning.sharing.plan import LayerPlan
+from lws_lightning.sharing.task_networks import TaskNetworks, norms_of, passes_of_tasks
+
+__all__ = ["ColumnNetwork", "task_plan"]
+
+
+class ColumnNetwork(TaskNetworks):
+    """T columns side by side, with a unit after each learned layer that mixes their activations.
+
+    Each task has its own images. An image of task t goes through all T columns, and head t reads column t behind the
+    last unit. So one prediction costs T times what a network of its own costs, and a training step T^2 instead of T
+    batches.
+
+    Common layers before the first learned one see each image once; between learned layers they are applied in every
+    column; behind the last one they follow the column that is read.
+
+    In training each column's batch normalisation sees the batches of the T tasks as T visits, each with its own
+    statistics.
+
+    Args:
+        layers: The chain; a learned layer has T copies, one for each column.
+        heads: T output layers.
+        units: One for each learned layer.
+        skip: The learned layers, ascending and with the last one at the end, whose mixed outputs are added up for the
+            head, weighted by `skip_weights`. All must have the same output shape. None: the head reads the last one.
+        initial_skip: `(T, len(skip))`, the initial `skip_weights`.
+
+    Raises:
+        ValueError: If the parts do not fit each other.
+    """
+
+    layers: nn.ModuleList
+    units: nn.ModuleList
+
+    def __init__(
+        self,
+        layers: Sequence[SharedLayer],
+        heads: Sequence[nn.Module],
+        units: Sequence[MixingUnit],
+        skip: Sequence[int] | None = None,
+        initial_skip: Tensor | None = None,
+    ) -> None:
+        super().__init__({"layers": nn.ModuleList(layers), "units": nn.ModuleList(units)}, heads)
+        self._chain, self._units = list(layers), list(units)
+        sizes = [layer.num_weights for layer in self._learned()]
+        if sizes != [len(heads)] * len(units):
+            raise ValueError(f"Every one of {len(units)} learned layers needs {len(heads)} columns, but has {sizes}.")
+        self.skip = None if skip is None else tuple(skip)
+        self.skip_weights = None if initial_skip is None else nn.Parameter(initial_skip.clone())
+
+    @property
+    def weights_per_layer(self) -> list[int]:
+        """The number of columns, for each learned layer."""
+        return [layer.num_weights for layer in self._learned()]
+
+    @property
+    def chain(self) -> list[SharedLayer]:
+        """The layers, in order."""
+        return list(self._chain)
+
+    @property
+    def mixing_units(self) -> list[MixingUnit]:
+        """The unit behind each learned layer."""
+        return list(self._units)
+
+    def _learned(self) -> list[SharedLayer]:
+        return [layer for layer in self._chain if not isinstance(layer, CommonLayer)]
+
+    def forward(self, images: Tensor, population: None = None, part: PopulationPass | None = None) -> list[Tensor]:
+        """Runs one batch of each task.
+
+        Args:
+            images: `(T, B, ...)` floating point.
+            population: None; no assignment describes this network.
+            part: Which tasks this pass computes (see `passes`); None: all.
+
+        Returns:
+            For each of these tasks its logits, `(1, B, classes_t)`.
+        """
+        tasks = range(len(self.heads)) if part is None else part.tasks
+        batch_size = images.shape[1]
+        features = self._features(images[tasks.start : tasks.stop].flatten(0, 1), tasks, batch_size)
+        return run_heads(self.heads, features, tasks, batch_size)
+
+    def forward_task(self, images: Tensor, assignment: None, task: int) -> Tensor:
+        """Runs `(N, ...)` images of one task; returns `(N, classes)` logits."""
+        return self.heads[task](self._features(images, [task], len(images)))  # type: ignore[no-any-return]
+
+    def _features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
+        """Computes what the heads read, `(T' * B, ...)`, from the images `(T' * B, ...)` of T' tasks."""
+        columns = len(self.heads)
+        activations, in_columns, index = channels_last(images), 1, 0
+        parts: list[Tensor] = []
+        for layer in self._chain:
+            common = isinstance(layer, CommonLayer)
+            plan = task_plan(1 if common else columns, in_columns, tasks, columns)
+            activations = layer(activations, plan, batch_size)
+            if common:
+                continue
+            unit, last = self._units[index], index == len(self._units) - 1
+            activations = unit.read(activations, tasks) if last else unit(activations)
+            in_columns = 1 if last else columns
+            if self.skip is not None and index in self.skip:
+                own = activations if last else _own_column(activations, tasks, columns)
+                parts.append(self._weighted(own, index, tasks))
+                activations = torch.stack(parts).sum(0) if last else activations
+            index += 1
+        return activations
+
+    def _weighted(self, activations: Tensor, index: int, tasks: Sequence[int]) -> Tensor:
+        """Scales `(T' * B, ...)` by each task's weight of a learned layer."""
+        assert self.skip is not None
+        assert self.skip_weights is not None
+        weights = self.skip_weights[list(tasks), self.skip.index(index)]
+        each = weights.repeat_interleave(len(activations) // len(tasks))
+        return activations * each.view(-1, *[1] * (activations.dim() - 1))
+
+    def task_modules(self, assignment: None, task: int) -> list[nn.Module]:
+        """Returns all columns and units, and the task's head; of the last unit only one row is needed."""
+        return [*self._chain, *self._units, self.heads[task]]
+
+    def task_parameters(self, assignment: None, task: int) -> list[nn.Parameter]:
+        """Returns the distinct parameters that a prediction of one task needs."""
+        skip = [] if self.skip_weights is None else [self.skip_weights]
+        return super().task_parameters(assignment, task) + skip
+
+    def gate_parameters(self) -> list[nn.Parameter]:
+        """Returns the units' matrices and `skip_weights`."""
+        skip = [] if self.skip_weights is None else [self.skip_weights]
+        return [unit.weight for unit in self._units] + skip
+
+    def passes(self, population: None, batch_size: int, max_images: int | None) -> list[PopulationPass]:
+        """Splits by task; a task's batch makes a layer compute T * B images."""
+        columns = len(self.heads)
+        smallest = f"{batch_size} in each of {columns} columns"
+        return passes_of_tasks(columns, columns * batch_size, max_images, smallest)
+
+
+def task_plan(copies: int, in_columns: int, tasks: Sequence[int], num_tasks: int) -> LayerPlan:
+    """Plans a layer all of whose copies compute the batches of the same tasks.
+
+    Args:
+        copies: How many copies compute, each everything if the input is not in columns; else each its own column, or a
+            single one all columns.
+        in_columns: Of how many columns the input consists, each with the batches of the T' tasks.
+        tasks: The T' tasks of this pass.
+        num_tasks: T, all tasks of the step.
+
+    Returns:
+        A plan whose nodes are ordered by column, then by task.
+    """
+    size = len(tasks)
+    per_copy = max(1, in_columns // copies)
+    columns = max(copies, in_columns)
+    parents = torch.arange(columns * size) if in_columns == columns else torch.arange(size).repeat(columns)
+    nodes = torch.arange(per_copy * size)
+    numbers = (torch.arange(per_copy)[:, None] * num_tasks + torch.tensor(tasks)).flatten()
+    return LayerPlan(
+        copies=tuple(range(copies)),
+        sizes=(per_copy * size,) * copies,
+        parents=parents,
+        visit_nodes=(nodes,) * copies,
+        visit_numbers=(numbers,) * copies,
+        total_visits=(per_copy * num_tasks,) * copies,
+    )
+
+
+def run_heads(heads: nn.ModuleList, features: Tensor, tasks: Sequence[int], batch_size: int) -> list[Tensor]:
+    """Applies each task's head to its part of `(T' * B, ...)`; returns logits `(1, B, classes_t)` for each."""
+    first = torch.zeros(1, dtype=torch.int64)
+    visit = Visits(1, first, first, 1)
+    logits = []
+    for task, own in zip(tasks, torch.split(features, batch_size), strict=True):
+        with visiting([(norm, visit) for norm in norms_of(heads[task])]):
+            logits.append(heads[task](own).unsqueeze(0))
+    return logits
+
+
+def _own_column(activations: Tensor, tasks: Sequence[int], columns: int) -> Tensor:
+    """Selects of `(T * T' * B, ...)` each task's own column, `(T' * B, ...)`."""
+    nodes = torch.tensor(tasks) * len(tasks) + torch.arange(len(tasks))
+    return gather_nodes(activations, nodes, len(activations) // (columns * len(tasks)))

@@ -1,0 +1,123 @@
+"""Layers whose order is a soft choice of each task."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lws_lightning.sharing.columns import run_heads, task_plan
+from lws_lightning.sharing.layers import SharedLayer
+from lws_lightning.sharing.memory import channels_last
+from lws_lightning.sharing.passes import PopulationPass
+from lws_lightning.sharing.task_networks import TaskNetworks, passes_of_tasks
+
+__all__ = ["SoftOrderNetwork"]
+
+
+class SoftOrderNetwork(TaskNetworks):
+    """A chain that all tasks share, in which D consecutive layers are applied in a soft order of each task.
+
+    At depth k of the D, task t computes `y_k = sum_d softmax(s_t[k])_d * layer_d(y_{k-1})`, every layer at every depth
+    (Meyerson & Miikkulainen 2018, section "Soft ordering of shared layers").
+
+    A layer has one set of parameters but at each depth running statistics of its own, because what it sees there
+    differs. With scales that choose one layer at each depth this is then the permuted network, in eval mode too.
+
+    Args:
+        layers: The chain, each with one copy.
+        heads: T output layers.
+        mixed: Positions of the D layers in the chain. They must be equal in all but the values of their weights.
+        learned: Positions of the L learned layers.
+
+    Attributes:
+        scales: T matrices s_t `(D, D)`, depth by layer, before the softmax; all zero at first.
+    """
+
+    layers: nn.ModuleList
+    scales: nn.ParameterList
+
+    def __init__(
+        self, layers: Sequence[SharedLayer], heads: Sequence[nn.Module], mixed: range, learned: Sequence[int]
+    ) -> None:
+        blocks = [layers[position].copies[0] for position in mixed]
+        for position in mixed:
+            layers[position].copies = nn.ModuleList(_tied(block) for block in blocks)
+        scales = nn.ParameterList(nn.Parameter(torch.zeros(len(mixed), len(mixed))) for _ in heads)
+        super().__init__({"layers": nn.ModuleList(layers), "scales": scales}, heads)
+        self._chain, self.mixed, self._learned = list(layers), mixed, list(learned)
+
+    @property
+    def weights_per_layer(self) -> list[int]:
+        """D for a layer of the soft order, 1 for another."""
+        return [len(self.mixed) if position in self.mixed else 1 for position in self._learned]
+
+    def scale_weights(self, tasks: Sequence[int]) -> Tensor:
+        """Returns the softmax of the scales, `(T', D, D)`: task, depth, layer; sums to 1 over layers."""
+        return torch.stack([self.scales[task] for task in tasks]).softmax(-1)
+
+    def forward(self, images: Tensor, population: None = None, part: PopulationPass | None = None) -> list[Tensor]:
+        """Runs one batch of each task.
+
+        Args:
+            images: `(T, B, ...)` floating point.
+            population: None; no assignment describes this network.
+            part: Which tasks this pass computes (see `passes`); None: all.
+
+        Returns:
+            For each of these tasks its logits, `(1, B, classes_t)`.
+        """
+        tasks = range(len(self.heads)) if part is None else part.tasks
+        batch_size = images.shape[1]
+        features = self._features(images[tasks.start : tasks.stop].flatten(0, 1), tasks, batch_size)
+        return run_heads(self.heads, features, tasks, batch_size)
+
+    def forward_task(self, images: Tensor, assignment: None, task: int) -> Tensor:
+        """Runs `(N, ...)` images of one task; returns `(N, classes)` logits."""
+        return self.heads[task](self._features(images, [task], len(images)))  # type: ignore[no-any-return]
+
+    def _features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
+        activations = channels_last(images)
+        weights = self.scale_weights(tasks)
+        for position, layer in enumerate(self._chain):
+            plan = task_plan(layer.num_weights, 1, tasks, len(self.heads))
+            activations = layer(activations, plan, batch_size)
+            if position in self.mixed:
+                activations = _mix(activations, weights[:, position - self.mixed.start])
+        return activations
+
+    def task_modules(self, assignment: None, task: int) -> list[nn.Module]:
+        """Returns the chain, which all tasks need, and the task's head."""
+        return [*self._chain, self.heads[task]]
+
+    def task_parameters(self, assignment: None, task: int) -> list[nn.Parameter]:
+        """Returns the distinct parameters that a prediction of one task needs."""
+        return [*super().task_parameters(assignment, task), self.scales[task]]
+
+    def gate_parameters(self) -> list[nn.Parameter]:
+        """Returns the scales."""
+        return list(self.scales)
+
+    def passes(self, population: None, batch_size: int, max_images: int | None) -> list[PopulationPass]:
+        """Splits by task; a task's batch makes a mixed layer compute D * B images."""
+        size = len(self.mixed)
+        smallest = f"{batch_size} in each of {size} mixed layers"
+        return passes_of_tasks(len(self.heads), size * batch_size, max_images, smallest)
+
+
+def _mix(activations: Tensor, weights: Tensor) -> Tensor:
+    """Sums `(D * T' * B, ...)`, layer by layer, weighted by `(T', D)`; returns `(T' * B, ...)`."""
+    num_tasks, size = weights.shape
+    last = activations.movedim(1, -1) if activations.dim() > 2 else activations
+    rows = last.reshape(size, num_tasks, -1)
+    mixed = torch.einsum("td,dtr->tr", weights, rows).reshape(-1, *last.shape[1:])
+    return mixed.movedim(-1, 1) if activations.dim() > 2 else mixed
+
+
+def _tied(block: nn.Module) -> nn.Module:
+    """Copies a block, running statistics included, and lets the copy have the same parameters."""
+    twin = copy.deepcopy(block)
+    for own, original in zip(twin.modules(), block.modules(), strict=True):
+        for name, parameter in original.named_parameters(recurse=False):
+            own.register_parameter(name, parameter)
+    return twin
