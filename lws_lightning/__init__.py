@@ -9,30 +9,58 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lws_lightning.data import DKLMNIST, CIFAR100CoarseLabel, Digits, MultiTaskDataModule, Omniglot, TaskData
-    from lws_lightning.methods import FixedSharing, LearnedWeightSharing, MultiTaskMethod, NonFiniteError
+    from lws_lightning.methods import (
+        CrossStitch,
+        FixedSharing,
+        IndependentEarlyStopping,
+        LearnedWeightSharing,
+        MultiTaskMethod,
+        NonFiniteError,
+        RoutingNetworks,
+        Sluice,
+        SoftLayerOrdering,
+        UncertaintyWeighting,
+    )
     from lws_lightning.search import SearchDistribution
     from lws_lightning.sharing import MultiTaskNetwork
 
 __all__ = [
     "DKLMNIST",
     "CIFAR100CoarseLabel",
+    "CrossStitch",
     "Digits",
     "FixedSharing",
+    "IndependentEarlyStopping",
     "LearnedWeightSharing",
     "MultiTaskDataModule",
     "MultiTaskMethod",
     "MultiTaskNetwork",
     "NonFiniteError",
     "Omniglot",
+    "RoutingNetworks",
     "SearchDistribution",
+    "Sluice",
+    "SoftLayerOrdering",
     "TaskData",
+    "UncertaintyWeighting",
 ]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "data": ("DKLMNIST", "CIFAR100CoarseLabel", "Digits", "MultiTaskDataModule", "Omniglot", "TaskData"),
-    "methods": ("FixedSharing", "LearnedWeightSharing", "MultiTaskMethod", "NonFiniteError"),
+    "methods": (
+        "CrossStitch",
+        "FixedSharing",
+        "IndependentEarlyStopping",
+        "LearnedWeightSharing",
+        "MultiTaskMethod",
+        "NonFiniteError",
+        "RoutingNetworks",
+        "Sluice",
+        "SoftLayerOrdering",
+        "UncertaintyWeighting",
+    ),
     "search": ("SearchDistribution",),
     "sharing": ("MultiTaskNetwork",),
 }

@@ -2,17 +2,29 @@
 
 from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.checks import check_trainer
+from lws_lightning.methods.cross_stitch import CrossStitch
+from lws_lightning.methods.early_stopping import IndependentEarlyStopping
 from lws_lightning.methods.evaluation import Evaluation, TaskEvaluation
 from lws_lightning.methods.fixed import FixedSharing
 from lws_lightning.methods.learned import LearnedWeightSharing
 from lws_lightning.methods.optimization import NonFiniteError
+from lws_lightning.methods.routing import RoutingNetworks
+from lws_lightning.methods.sluice import Sluice
+from lws_lightning.methods.soft_layer_ordering import SoftLayerOrdering
+from lws_lightning.methods.uncertainty import UncertaintyWeighting
 
 __all__ = [
+    "CrossStitch",
     "Evaluation",
     "FixedSharing",
+    "IndependentEarlyStopping",
     "LearnedWeightSharing",
     "MultiTaskMethod",
     "NonFiniteError",
+    "RoutingNetworks",
+    "Sluice",
+    "SoftLayerOrdering",
     "TaskEvaluation",
+    "UncertaintyWeighting",
     "check_trainer",
 ]

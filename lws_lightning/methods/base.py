@@ -170,6 +170,8 @@ class MultiTaskMethod(TrainedMethod):
         """Obeys or refuses options that differ from the checkpoint's; see `resume`."""
         if self._trainer is None or not self.trainer.training:
             return
+        # Lightning casts the module after loading, so that float64 weights would be rounded on their way.
+        self.trainer.precision_plugin.convert_module(self)
         saved = {**checkpoint.get("hyper_parameters", {}), "seed": checkpoint.get("lws_seed", self.seed)}
         compare_options(saved, {**self.hparams, "seed": self.seed})
         apply_learning_rate(checkpoint, self.parameter_groups())

@@ -8,10 +8,31 @@ from lightning.pytorch.utilities import rank_zero_warn
 __all__ = ["apply_learning_rate", "compare_options", "forget_unfinished_batch", "refuse_import_path"]
 
 _PART_OF_THE_STATE = frozenset(
-    {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "sharing", "prior_layers", "seed"}
+    {
+        "network",
+        "task_names",
+        "num_classes",
+        "image_shape",
+        "weights_per_layer",
+        "sharing",
+        "prior_layers",
+        "per_channel",
+        "subspaces",
+        "seed",
+    }
 )
 _REMEDIES = {"task_names": "It comes from the data: see data.tasks.", "seed": "See seed_everything."}
-_OF_NO_CONSEQUENCE = frozenset({"initialization", "validation_prefix", "initial_probs"})
+_OF_NO_CONSEQUENCE = frozenset(
+    {
+        "initialization",
+        "validation_prefix",
+        "initial_probs",
+        "initial_log_variance",
+        "same_task",
+        "same_subspace",
+        "last_layer",
+    }
+)
 
 
 def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:

@@ -2,5 +2,6 @@
 
 from lws_lightning.search.distribution import SearchDistribution
 from lws_lightning.search.fitness import rank_utilities
+from lws_lightning.search.policy import RoutingPolicy
 
-__all__ = ["SearchDistribution", "rank_utilities"]
+__all__ = ["RoutingPolicy", "SearchDistribution", "rank_utilities"]

@@ -208,6 +208,10 @@ CONFIGURED = [
     for network in ("convnet", "resnet18")
     for sharing in ("learned", "full", "none", "prior")
 ]
+OPPONENTS = {  # trained on tiny data by tests/test_cli.py
+    "cifar100": {"convnet_cross_stitch", "convnet_routing"},
+    "omniglot": {"convnet_soft_layer_ordering"},
+}
 STEPS = {"cifar100_convnet": 4000, "resnet18_cifar100": 20000, "omniglot_convnet": 20000, "resnet18_omniglot": 20000}
 DATA = {"cifar100": "CIFAR100CoarseLabel", "omniglot": "Omniglot"}
 
@@ -251,4 +255,4 @@ def test_no_config_is_without_a_test():
     for folder in ("cifar100", "omniglot"):
         names = {path.stem for path in (CONFIGS / folder).glob("*.yaml")} - {"data"}
         expected = {f"{network}_{sharing}" for place, network, sharing in CONFIGURED if place == folder}
-        assert names == expected | {"trainer_convnet", "trainer_resnet18"}
+        assert names == expected | OPPONENTS[folder] | {"trainer_convnet", "trainer_resnet18"}

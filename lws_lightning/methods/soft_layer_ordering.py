@@ -1,0 +1,112 @@
+"""Soft layer ordering: all tasks have the same layers, each task its own soft order of them."""
+
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_info
+from torch import nn
+
+from lws_lightning.methods.gated import GatedMethod
+from lws_lightning.networks import BaseLayer, BaseNetwork, make_layers_and_heads
+from lws_lightning.sharing import SoftOrderNetwork
+
+__all__ = ["SoftLayerOrdering", "longest_run"]
+
+
+class SoftLayerOrdering(GatedMethod):
+    """Soft layer ordering (Meyerson & Miikkulainen 2018, arXiv 1711.00108).
+
+    D layers are shared by all tasks. At each of D depths every task applies all of them to the output of the depth
+    before and takes a weighted sum, `y_k = sum_d softmax(s[t, k])_d * layer_d(y_{k-1})` (section "Soft ordering of
+    shared layers"). The scales s of each task and depth are trained with the weights.
+
+    Variant:
+
+    - The D layers are the longest run of consecutive learned layers that are equal in all but the values of their
+      weights: the same modules with the same shapes of parameters, so that each can stand at the place of each other.
+          Of runs of equal length the first is taken. Activations may shrink from depth to depth, as max-pooling makes
+          them, for every layer at a depth shrinks them alike.
+    - All other layers are common to all tasks. So is the first convolution of the paper's Omniglot network, whose input
+      has one channel and that of the others 53: conv2, conv3 and conv4 are mixed. The encoder of each task that the
+      paper allows for is not used.
+    - Scales start at 0, so that all layers weigh 1/D at first. They are trained at the learning rate of the weights.
+    - The paper does not speak of batch normalisation at several depths. Here a layer's scale and shift are the same
+      wherever it stands, but at each depth it has running statistics of its own, because its input differs there. With
+      scales that choose one layer at each depth the network is then the permuted one, in training and in eval mode.
+    - A prediction applies D layers at each of D depths: D times the arithmetic of these layers, with the parameters of
+      one network.
+
+    Args:
+        scale_lr_factor: The scales' learning rate is this times `lr`; positive.
+        **options: See `MultiTaskMethod`. `max_images_per_pass` counts an image of a task D times.
+
+    Raises:
+        ValueError: If fewer than two layers are equal.
+    """
+
+    method_name = "soft_layer_ordering"
+    network: SoftOrderNetwork
+
+    def __init__(self, scale_lr_factor: float = 1.0, **options: Any) -> None:
+        if not scale_lr_factor > 0:
+            raise ValueError(f"scale_lr_factor must be positive, or no order is learned; it is {scale_lr_factor}.")
+        self.gate_lr_factor = scale_lr_factor
+        super().__init__(**options)
+
+    def make_network(self, base: BaseNetwork) -> SoftOrderNetwork:
+        """Makes one chain, with a soft order over the longest run of equal layers."""
+        mixed = longest_run(base)
+        self.mixed_layers = [base.layers[position].name for position in mixed]
+        learned = [position for position, layer in enumerate(base.layers) if layer.learned]
+        layers, heads = make_layers_and_heads(
+            base, self.num_classes, [1] * len(learned), self.seed, self.initialization
+        )
+        return SoftOrderNetwork(layers, heads, mixed, learned)
+
+    def setup(self, stage: str) -> None:
+        """Says which layers are mixed."""
+        super().setup(stage)
+        if stage == "fit":
+            rank_zero_info(f"Soft layer ordering mixes {', '.join(self.mixed_layers)}; the other layers are common.")
+
+    def details(self) -> dict[str, Any]:
+        """Returns `mixed_layers` and `scales` by task, `(D, D)`, depth by layer, after the softmax."""
+        weights = self.network.scale_weights(range(len(self.task_names))).detach().float()
+        scales = {name: matrix.tolist() for name, matrix in zip(self.task_names, weights, strict=True)}
+        return {"mixed_layers": list(self.mixed_layers), "scales": scales}
+
+
+def longest_run(base: BaseNetwork) -> range:
+    """Returns the positions of the longest run of learned layers that are equal but for their weights.
+
+    Raises:
+        ValueError: If no two consecutive layers are equal.
+    """
+    best = range(0)
+    start = 0
+    for position, layer in enumerate(base.layers):
+        first = base.layers[start]
+        if not (layer.learned and first.learned and _alike(first.block, layer.block)):
+            start = position
+        if layer.learned and position + 1 - start > len(best):
+            best = range(start, position + 1)
+    if len(best) < 2:
+        described = "; ".join(_describe(layer) for layer in base.layers)
+        raise ValueError(
+            "network has no two consecutive learned layers that are equal in all but the values of their weights, so "
+            f"there is no order to learn. Its layers and the shapes of their parameters: {described}."
+        )
+    return best
+
+
+def _alike(one: nn.Module, other: nn.Module) -> bool:
+    # The text of a module names its parts with their options; parameters that it does not name show in the shapes.
+    return type(one) is type(other) and repr(one) == repr(other) and _shapes(one) == _shapes(other)
+
+
+def _shapes(block: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
+    return [(name, tuple(parameter.shape)) for name, parameter in block.named_parameters()]
+
+
+def _describe(layer: BaseLayer) -> str:
+    shapes = ", ".join(str(shape) for _, shape in _shapes(layer.block))
+    return f"{layer.name} {shapes}" + ("" if layer.learned else " (common)")
