@@ -1,7 +1,7 @@
 """Learned Weight Sharing: a natural evolution strategy finds the assignment while Adam trains the weights."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,7 +13,10 @@ from lws_lightning.randomness import generator_for
 from lws_lightning.search import SearchDistribution, rank_utilities
 from lws_lightning.sharing import MultiTaskNetwork
 
-__all__ = ["GradientScale", "LearnedWeightSharing"]
+__all__ = ["Credit", "GradientScale", "LearnedWeightSharing"]
+
+Credit = Literal["joint", "per_task"]
+"""Which losses move a task's part of the search distribution: see `LearnedWeightSharing`."""
 
 GradientScale = Literal["mean", "expected_use"]
 """How gradients of the weights are scaled: see `LearnedWeightSharing`."""
@@ -36,6 +39,10 @@ class LearnedWeightSharing(MultiTaskMethod):
             as in the authors' program, a learned copy's gradient of the loss summed over assignments and tasks is
             divided by its expected use `sgd_samples * sum_t pi[t, copy]`, a common layer's by `sgd_samples * T` and a
             head's by `sgd_samples`. Adam makes the two nearly alike.
+        credit: `joint`: a population is ranked by the mean loss over the tasks, and all tasks get the same utilities
+            (the paper's). `per_task`: each task's losses are ranked among themselves and move that task's categoricals
+            alone. A task's loss depends on its own part of an assignment only, so with many tasks the joint ranks are
+            mostly the noise of the others (docs/algorithm.md).
         initial_probs: Prior knowledge, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
         **options: See `MultiTaskMethod`.
     """
@@ -52,6 +59,7 @@ class LearnedWeightSharing(MultiTaskMethod):
         nes_lr: float = 1e-2,
         min_probability: float = 1e-3,
         gradient_scale: GradientScale = "mean",
+        credit: Credit = "joint",
         initial_probs: list[list[list[float]]] | None = None,
         **options: Any,
     ) -> None:
@@ -61,10 +69,12 @@ class LearnedWeightSharing(MultiTaskMethod):
             raise ValueError(f"sgd_samples must be at least 1, but is {sgd_samples}.")
         if not nes_lr >= 0:
             raise ValueError(f"nes_lr must not be negative, but is {nes_lr}.")
+        if credit not in get_args(Credit):
+            raise ValueError(f"credit must be joint or per_task, but is {credit!r}.")
         self._requested_weights = weights_per_layer
         super().__init__(**options)
         self.nes_samples, self.sgd_samples, self.nes_lr = nes_samples, sgd_samples, nes_lr
-        self.gradient_scale = gradient_scale
+        self.gradient_scale, self.credit = gradient_scale, credit
         self.distribution = SearchDistribution(
             self.weights_per_layer, len(self.task_names), min_probability, initial_probs
         )
@@ -103,7 +113,8 @@ class LearnedWeightSharing(MultiTaskMethod):
         with torch.no_grad(), self.network.evaluating():
             losses = self.population_losses(batch, population).cpu()
         self.refuse_non_finite(losses, "NES")
-        self.distribution.update(population, rank_utilities(losses.mean(1)), self.nes_lr)
+        credited = losses.mean(1) if self.credit == "joint" else losses
+        self.distribution.update(population, rank_utilities(credited), self.nes_lr)
         return losses
 
     def rescale_gradients(self) -> None:
