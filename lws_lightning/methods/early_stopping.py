@@ -110,6 +110,10 @@ class IndependentEarlyStopping(MultiTaskMethod):
         tasks = self.tasks_in_training()
         return self.network(images, population, tasks=tasks, **part)  # type: ignore[no-any-return]
 
+    def objective(self, losses: Tensor, tasks: range) -> Tensor:
+        """Scales losses so that their mean over tasks in training is the sum over T, whoever has stopped."""
+        return losses * (len(self.tasks_in_training()) / self._size)
+
     def rescale_gradients(self) -> None:
         """Takes the gradients of frozen tasks away, so that Adam leaves their weights as they are."""
         for task in set(range(self._size)) - set(self.tasks_in_training()):

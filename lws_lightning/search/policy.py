@@ -25,17 +25,19 @@ class RoutingPolicy(SearchDistribution):
             \text{ else } \Delta \, \pi_{lt}(a_{lt}) \\
         \pi_{lt} &\leftarrow \Pi(\pi_{lt} + \eta \, \Delta \, \mathrm{onehot}(a_{lt}))
 
-    The weighting makes an agent slow where it approaches the border of the simplex and fast where it leaves it.
-    `c_j(k)` is the collaboration reward: the share of all choices at depth j, by all agents and before this step, that
-    fell on block k; 1/K before the first. :math:`\Pi` is the Euclidean projection onto the distributions whose entries
-    are at least `min_probability`. In the first steps the average return is the mean of the returns so far, as long as
-    that moves faster than :math:`\beta`.
+    The weighting makes an agent slow where it approaches the border of the simplex and fast where it leaves it, so that
+    it can follow other agents. The price: where returns are noisy, a likely block loses more by a bad draw than it
+    gains by a good one, and the policy stays short of certainty. `c_j(k)` is the collaboration reward: the share of all
+    choices at depth j, by all agents and before this step, that fell on block k; 1/K before the first. :math:`\Pi` is
+    the Euclidean projection onto the distributions whose entries are at least `min_probability`. In the first steps the
+    average return is the mean of the returns so far, as long as that moves faster than :math:`\beta`.
 
     Args:
         weights_per_layer: K_l, the function blocks at each of L depths.
         num_tasks: T.
         min_probability: Floor under every entry, so that no block is lost forever.
         initial_probs: As for `SearchDistribution`.
+        dtype: float32 or float64, of `probs`.
 
     Attributes:
         average_return: `(L, T)` float64, the running averages.
@@ -53,8 +55,9 @@ class RoutingPolicy(SearchDistribution):
         num_tasks: int,
         min_probability: float = 1e-3,
         initial_probs: Sequence[Sequence[Sequence[float]]] | Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(weights_per_layer, num_tasks, min_probability, initial_probs)
+        super().__init__(weights_per_layer, num_tasks, min_probability, initial_probs, dtype)
         shape = (self.num_layers, num_tasks)
         self.register_buffer("average_return", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("choices", torch.zeros(self.num_layers, max(weights_per_layer), dtype=torch.int64))
@@ -73,7 +76,7 @@ class RoutingPolicy(SearchDistribution):
         """
         counts = self.choices.double()
         total = counts.sum(1, keepdim=True)
-        sizes = self.valid[:, 0].sum(1, keepdim=True)
+        sizes = self.valid[:, 0].sum(1, keepdim=True).double()
         shares = torch.where(total > 0, counts / total.clamp(min=1), 1.0 / sizes)
         immediate = collaboration * shares.gather(1, route)
         return rewards.double() + immediate.flip(0).cumsum(0).flip(0)
@@ -116,7 +119,7 @@ def project_onto_simplex(values: Tensor, valid: Tensor, floor: float) -> Tensor:
     Returns:
         `(..., K)`, sums to 1.
     """
-    sizes = valid.sum(-1, keepdim=True)
+    sizes = valid.sum(-1, keepdim=True).to(values.dtype)
     mass = 1 - floor * sizes  # what is left above the floor
     above = (values - floor).masked_fill(~valid, -torch.inf)
     ordered = above.sort(-1, descending=True).values
