@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from lws_lightning.batches import EvaluationBatch, StepBatch
 from lws_lightning.data.sampler import EvaluationBatches, StepBatches, StepSampler
 from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.options import NEUTRAL_DATA_OPTIONS
 from lws_lightning.randomness import generator_for, resolve_seed
 
 __all__ = ["MultiTaskDataModule", "Split", "Validation", "require_at_least"]
@@ -21,7 +22,6 @@ Validation = Literal["none", "split", "unused"]
 Split = Literal["train", "validation", "test"]
 
 # Neither the batches nor the scores depend on these: a resumed run may change them without a word.
-_FREE_OPTIONS = {"root", "num_workers", "evaluation_batch_size", "download"}
 
 
 class _StepLoader(DataLoader[StepBatch]):
@@ -210,7 +210,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """Returns the options that decide which images a step or a score sees, as plain values."""
         # hparams hold exactly what was given, the subclass's own options included; "_..." is Lightning's.
         options = {
-            key: value for key, value in self.hparams.items() if key not in _FREE_OPTIONS and not key.startswith("_")
+            key: value
+            for key, value in self.hparams.items()
+            if key not in NEUTRAL_DATA_OPTIONS and not key.startswith("_")
         }
         return options | {"seed": self.seed, "tasks": list(self.task_names)}
 

@@ -172,10 +172,6 @@ class Omniglot(MultiTaskDataModule):
         images = self._images()
         return [self._split_drawings(name, images.pop(name)) for name in self.task_names]  # pop: half the memory
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the options that decide which images a step or a score sees, as plain values."""
-        return {key: value for key, value in super().state_dict().items() if key != "cache_dir"}
-
     def _images(self) -> dict[str, Tensor]:
         """Returns each chosen task's `(characters, 20, 105, 105)` images, the drawings in the order of their names."""
         cache = ArrayCache(self.cache_dir, self.dataset_name)

@@ -6,11 +6,13 @@ from typing import Any
 
 import yaml
 
+from lws_lightning.options import NEUTRAL_DATA_OPTIONS
+
 __all__ = ["data_options", "flat_options", "read_config"]
 
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
-# What does not change which images a run sees, or is known from elsewhere.
-_NEUTRAL_DATA = ("root", "download", "num_workers", "evaluation_batch_size", "seed", "tasks", "pin_memory")
+# Seed and tasks are known from the record.
+_NEUTRAL = NEUTRAL_DATA_OPTIONS | {"seed", "tasks"}
 
 
 def read_config(folder: Path) -> Mapping[str, Any] | None:
@@ -35,7 +37,7 @@ def data_options(folder: Path) -> dict[str, Any] | None:
     if not isinstance(data, dict) or not isinstance(data.get("init_args", {}), dict):
         return None
     options = data.get("init_args", {})
-    return {name: value for name, value in options.items() if name not in _NEUTRAL_DATA and value is not None}
+    return {name: value for name, value in options.items() if name not in _NEUTRAL and value is not None}
 
 
 def flat_options(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

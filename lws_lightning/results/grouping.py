@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from lws_lightning.callbacks import copy_letter
 from lws_lightning.results.config import data_options
+from lws_lightning.results.options import differences, method_options, settle
 from lws_lightning.results.runs import Measurement, Run
 
 __all__ = ["Key", "LeftOut", "Member", "Row", "Section", "Source", "deviation", "group_runs", "seeds_text"]
@@ -173,10 +174,10 @@ def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
     letter = 0
     for (data, tasks), members in sorted(by_data.items(), key=lambda item: item[0]):
         for variant, same, notes in _data_variants(members):
-            rows, left_out = _section_rows(same, source, letter)
+            rows, left_out, filled = _section_rows(same, source, letter)
             letter += len(rows)
             key = _most_common([row.key for row in rows]) if rows else None
-            sections.append(Section(data, variant, tasks, rows, key, left_out, (*notes, *_notes(rows))))
+            sections.append(Section(data, variant, tasks, rows, key, left_out, (*notes, *filled, *_notes(rows))))
     return sections
 
 
@@ -203,17 +204,15 @@ def deviation(values: Sequence[float]) -> float | None:
 def _data_variants(runs: Sequence[Run]) -> list[tuple[str, list[Run], list[str]]]:
     """Splits runs by the options of their data; those that tell none go with the others where these agree."""
     variants: dict[str, list[Run]] = {}
-    silent = []
-    for run in runs:
-        options = data_options(run.folder)
-        if options is None:
-            silent.append(run)
-        else:
-            variants.setdefault(json.dumps(options, sort_keys=True), []).append(run)
+    told = [(run, options) for run in runs if (options := data_options(run.folder)) is not None]
+    silent = [run for run in runs if all(run is not other for other, _ in told)]
+    settled, _ = settle([options for _, options in told])
+    for (run, _), options in zip(told, settled, strict=True):
+        variants.setdefault(json.dumps(options, sort_keys=True), []).append(run)
     if not variants:
         return [("", silent, [])]
     decoded = [json.loads(text) for text in variants]
-    named = _differences(decoded)
+    named = differences(decoded)
     ordered = sorted(zip(named, variants.values(), strict=True), key=lambda item: item[0])
     if not silent:
         return [(name, members, []) for name, members in ordered]
@@ -225,39 +224,45 @@ def _data_variants(runs: Sequence[Run]) -> list[tuple[str, list[Run], list[str]]
     return [("", [run for run in runs if id(run) in chosen], [note])]
 
 
-def _differences(options: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names for each set of options the values in which the sets differ."""
-    names = sorted({name for each in options for name in each})
-    differing = [name for name in names if len({json.dumps(each.get(name), sort_keys=True) for each in options}) > 1]
-    return [", ".join(f"{name}={each.get(name)}" for name in differing) for each in options]
-
-
-def _section_rows(runs: Sequence[Run], source: Source, letter: int) -> tuple[tuple[Row, ...], tuple[LeftOut, ...]]:
+def _section_rows(
+    runs: Sequence[Run], source: Source, letter: int
+) -> tuple[tuple[Row, ...], tuple[LeftOut, ...], list[str]]:
     finished = [run for run in runs if run.status == "finished"]
     if source == "auto":
         source = "test" if finished and all(run.test is not None for run in finished) else "curve"
     left_out = [LeftOut(run, _status(run)) for run in runs if run.status != "finished"]
-    groups: dict[tuple[str, str], dict[str, list[Member]]] = {}
+    groups: dict[tuple[str, str], list[Member]] = {}
     for run in finished:
         measurement = run.test if source == "test" else run.evaluation
         if measurement is None:
             left_out.append(LeftOut(run, f"finished, but has no {'test' if source == 'test' else 'evaluation'}"))
             continue
-        variant = json.dumps(_options(run), sort_keys=True)
-        groups.setdefault((run.network, run.method), {}).setdefault(variant, []).append(Member(run, measurement))
+        groups.setdefault((run.network, run.method), []).append(Member(run, measurement))
 
     def order(key: tuple[str, str]) -> tuple[str, int, str]:
         return key[0], _METHODS.index(key[1]) if key[1] in _METHODS else len(_METHODS), key[1]
 
     rows: list[Row] = []
+    notes = []
     for network, method in sorted(groups, key=order):
-        variants = groups[network, method]
-        decoded: list[dict[str, Any]] = [json.loads(text) for text in variants]
-        for name, options, members in zip(_differences(decoded), decoded, variants.values(), strict=True):
+        variants, filled = _variants(groups[network, method])
+        if filled:
+            notes.append(f"Some runs of {method} do not tell {', '.join(filled)}; they are taken to have it, too.")
+        for name, options, members in variants:
             alike, others = _alike(members)
             left_out += others
             rows.append(Row(copy_letter(letter + len(rows)), network, method, name, options, tuple(alike)))
-    return tuple(rows), tuple(left_out)
+    return tuple(rows), tuple(left_out), notes
+
+
+def _variants(members: Sequence[Member]) -> tuple[list[tuple[str, dict[str, Any], list[Member]]], list[str]]:
+    """Splits runs of a method by its options, each part with the values in which it differs from the others."""
+    options, filled = settle([method_options(member.run) for member in members])
+    parts: dict[str, list[Member]] = {}
+    for member, each in zip(members, options, strict=True):
+        parts.setdefault(json.dumps(each, sort_keys=True), []).append(member)
+    decoded = [json.loads(text) for text in parts]
+    return list(zip(differences(decoded), decoded, parts.values(), strict=True)), filled
 
 
 def _status(run: Run) -> str:
@@ -266,17 +271,6 @@ def _status(run: Run) -> str:
     message = f" ({message})" if message and run.status == "failed" else ""
     unfinished = "running, or killed," if run.status == "running" else run.status
     return f"{unfinished} at step {run.step:,}{of}{message}"
-
-
-def _options(run: Run) -> dict[str, Any]:
-    # Lightning's own entries begin with an underscore; they say how a run was started, not what it did.
-    hparams = dict(run.record.get("hparams") or {})
-    hidden = {name for name in hparams if name == "seed" or name.startswith("_")}
-    # An option that is None is one that was not chosen, like one that an older version did not have.
-    options = {name: value for name, value in hparams.items() if name not in hidden and value is not None}
-    precision = run.record.get("precision")
-    added = {"weights_per_layer": run.record.get("weights_per_layer")} | ({"precision": precision} if precision else {})
-    return {**options, **added}
 
 
 def _key(measurement: Measurement) -> Key:

@@ -9,16 +9,13 @@ from typing import Any
 import yaml
 
 from lws_lightning.callbacks import write_atomically
+from lws_lightning.options import NEUTRAL_DATA_OPTIONS, NEUTRAL_METHOD_OPTIONS
 
 __all__ = ["CONFIG_FILE", "SweepRun", "parse_seeds", "plan_runs", "save_config"]
 
 CONFIG_FILE = "run.yaml"
 """The complete options of a run of a sweep, in its folder."""
 
-# Options that say where and how a run is computed, not what comes out: they may change when a sweep goes on.
-_FREE = frozenset(
-    {"root", "download", "num_workers", "cache_dir", "evaluation_batch_size", "pin_memory", "max_images_per_pass"}
-)
 _TRAINER = ("max_steps", "max_epochs", "val_check_interval", "limit_train_batches", "overfit_batches", "precision")
 
 
@@ -161,7 +158,7 @@ def _that_matter(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for section in ("model", "data"):
         yield f"{section}.class_path", config[section]["class_path"]
         for name, value in (config[section].get("init_args") or {}).items():
-            if name not in _FREE:
+            if name not in NEUTRAL_DATA_OPTIONS | NEUTRAL_METHOD_OPTIONS:
                 yield f"{section}.{name}", value
     for name in _TRAINER:
         if name in config["trainer"]:

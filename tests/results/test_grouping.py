@@ -81,3 +81,25 @@ def test_every_run_is_in_one_row_or_left_out(write_run, measured, tmp_path):
 def test_seeds_text():
     assert seeds_text([3, 0, 1, 2, 7, 9, 10]) == "0-3, 7, 9, 10"
     assert seeds_text([5]) == "5"
+
+
+def test_an_option_that_older_runs_do_not_tell(write_run, tmp_path):
+    write_run("old", hparams={"learning_rate": 0.1})
+    write_run("new", seed=1, hparams={"learning_rate": 0.1, "credit": "joint", "price": None})
+    (section,) = sections(tmp_path)
+    assert [len(row.runs) for row in section.rows] == [2]
+    assert "Some runs of learned do not tell credit=joint; they are taken to have it, too." in section.notes
+    write_run("newer", seed=2, hparams={"learning_rate": 0.1, "credit": "per_task"})
+    (section,) = sections(tmp_path)
+    assert [(row.variant, len(row.runs)) for row in section.rows] == [
+        ("credit=joint", 1),
+        ("credit=per_task", 1),
+        ("credit=None", 1),
+    ]
+
+
+def test_options_without_consequence_split_no_row(write_run, tmp_path):
+    configure(write_run("a", hparams={"max_images_per_pass": 512}), cache_dir="x")
+    configure(write_run("b", seed=1, hparams={"max_images_per_pass": None}), cache_dir="y")
+    (section,) = sections(tmp_path)
+    assert [(row.variant, len(row.runs)) for row in section.rows] == [("", 2)]
