@@ -24,30 +24,47 @@ class _OneTask(nn.Module):
         return self.network.forward_task(images, *self._choice)
 
 
-def count_multiply_adds(network: TaskNetworks, assignment: Any, task: int, image_shape: tuple[int, ...]) -> int:
-    """Counts the multiply-adds that one image of a task costs in eval mode.
+def count_multiply_adds(network: TaskNetworks, assignment: Any, image_shape: tuple[int, ...]) -> list[int]:
+    """Counts the multiply-adds that one image of each task costs in eval mode.
 
-    They are those of convolutions and matrix products: half of the flops that torch counts as they are computed.
-    The network is run without its numbers (on the meta device); if a user's block cannot do that, with them.
+    They are those of convolutions and matrix products: half of the flops that torch counts as they are computed. One
+    task's network is counted as a whole, of the others only the head: the copies of a layer cost the same. The network
+    is run without its numbers (on the meta device); if a user's block cannot do that, with them.
 
     Args:
         network: The networks of all tasks.
         assignment: `(L, T)` int64, or None where the sharing is none.
-        task: In `[0, T)`.
         image_shape: `(C, H, W)`.
+
+    Returns:
+        T numbers.
     """
-    module = _OneTask(network, assignment, task)
-    real = dict(chain(module.named_parameters(), module.named_buffers()))
-    like = next(iter(real.values()))
     with torch.no_grad(), network.evaluating():
         try:
-            weights = {name: tensor.to("meta") for name, tensor in real.items()}
-            return _count(module, weights, torch.empty(1, *image_shape, dtype=like.dtype, device="meta"))
+            return _count_all(network, assignment, image_shape, "meta")
         except (RuntimeError, NotImplementedError):
-            return _count(module, real, torch.zeros(1, *image_shape, dtype=like.dtype, device=like.device))
+            return _count_all(network, assignment, image_shape, None)
 
 
-def _count(module: nn.Module, weights: dict[str, Tensor], images: Tensor) -> int:
+def _count_all(network: TaskNetworks, assignment: Any, image_shape: tuple[int, ...], device: str | None) -> list[int]:
+    features: list[Tensor] = []
+    hook = network.heads[0].register_forward_pre_hook(lambda module, inputs: features.append(inputs[0]))
+    try:
+        images = torch.zeros(1, *image_shape)
+        whole = _count(_OneTask(network, assignment, 0), images, device)
+    finally:
+        hook.remove()
+    heads = [_count(head, features[0], device) for head in network.heads]
+    return [whole - heads[0] + head for head in heads]
+
+
+def _count(module: nn.Module, inputs: Tensor, device: str | None) -> int:
+    """Counts the multiply-adds of a call, with weights and inputs moved to a device unless it is None."""
+    weights = dict(chain(module.named_parameters(), module.named_buffers()))
+    like = next(iter(weights.values()), inputs)
+    inputs = inputs.to(device or like.device, like.dtype)
+    if device is not None:
+        weights = {name: tensor.to(device) for name, tensor in weights.items()}
     with FlopCounterMode(display=False) as counter:
-        torch.func.functional_call(module, weights, (images,))
+        torch.func.functional_call(module, weights, (inputs,))
     return int(counter.get_total_flops()) // 2
