@@ -1,6 +1,7 @@
 """Puts a report together and writes its files."""
 
 import base64
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from lws_lightning.results.table import (
 __all__ = ["Report", "folder_names", "make_report"]
 
 _ENDINGS = ("png", "svg")
+_A_FIGURE = re.compile(r"(error|entropy|groups|assignment)_[A-Z]+_\w+\.(png|svg)")
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,8 @@ class Report:
     def write(self, folder: Path) -> list[Path]:
         """Writes `report.md`, `table.csv`, `tests.csv`, `report.html` and `figures/`, each file atomically.
 
+        Figures of an earlier report there that this one does not have are removed.
+
         Args:
             folder: Made if it does not exist.
 
@@ -150,6 +154,9 @@ class Report:
         files["report.html"] = self.html()
         for name, content in files.items():
             write_atomically(folder / name, content)
+        for path in (folder / "figures").glob("*"):
+            if _A_FIGURE.fullmatch(path.name) and f"figures/{path.name}" not in files:
+                path.unlink(missing_ok=True)
         return [folder / name for name in files]
 
 

@@ -118,6 +118,12 @@ def test_same_input_same_bytes(study, capsys, tmp_path_factory):
         written.append({path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()})
     assert written[0] == written[1]
     assert len(written[0]) > 8
+    mine, old = out / "figures/mine.png", out / "figures/groups_Z_digits_other.svg"
+    mine.touch()
+    old.touch()
+    report([str(study), "--out", str(out)])
+    assert mine.exists()
+    assert not old.exists()
 
 
 def test_without_out_nothing_is_written(study, capsys):
