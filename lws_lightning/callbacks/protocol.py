@@ -112,6 +112,9 @@ class SharingModule(Protocol):
     def inference_multiply_adds(self, task: int) -> int:
         """Number of multiply-adds that it takes for one image."""
 
+    def inference_seconds(self, batch_size: int) -> float:
+        """Seconds for a batch of a task."""
+
     def details(self) -> dict[str, Any]:
         """What else is to be said of the sharing, as plain values."""
 
@@ -123,6 +126,7 @@ _NEEDED = (
     "evaluations",
     "inference_multiply_adds",
     "inference_parameters",
+    "inference_seconds",
     "layer_names",
     "method_name",
     "network_name",

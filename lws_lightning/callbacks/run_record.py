@@ -17,6 +17,7 @@ from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
 __all__ = ["RunRecord"]
 
 _REFRESH_SECONDS = 10.0
+_LATENCY_BATCH = 16
 _IDENTITY = ("method", "network", "data", "seed", "task_names", "layer_names", "weights_per_layer")
 
 
@@ -37,6 +38,7 @@ class RunRecord(Callback):
     - `entropies` (null for fixed sharing), `assignment` (null where none describes the sharing), `details` (what else a
       method says of it), `parameters_in_use`, `parameters_total`;
     - `inference`, by task the `parameters` that its prediction needs and the `multiply_adds` for one image;
+    - `latency`, the median `seconds` that one task's network needs for a `batch` of images, null before the end;
     - `seconds` (training), `seconds_evaluation` (with the pictures and checkpoints of an evaluation) and
       `seconds_per_step`, summed over resumes, null without training;
     - `versions`, `hardware`, `precision`, `hparams`, `started`, `ended` (UTC).
@@ -65,6 +67,7 @@ class RunRecord(Callback):
         self._step = 0
         self._started: str | None = None
         self._costs: dict[str, dict[str, int]] | None = None
+        self._latency: dict[str, float] | None = None
 
     # What checkpoints carry: plain values, because they are read with `weights_only=True`.
 
@@ -145,6 +148,9 @@ class RunRecord(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Writes the final record."""
+        if self._folder is not None:
+            module = as_sharing_module(pl_module, type(self).__name__)
+            self._latency = {"batch": _LATENCY_BATCH, "seconds": module.inference_seconds(_LATENCY_BATCH)}
         self._write(trainer, pl_module, "finished")
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -275,6 +281,7 @@ class RunRecord(Callback):
             "parameters_in_use": int(module.parameters_in_use()),
             "parameters_total": int(module.parameters_total()),
             "inference": self._inference_costs(module),
+            "latency": self._latency,
             "seconds": seconds if trained else None,
             "seconds_evaluation": self._seconds["evaluation"] if trained else None,
             "seconds_per_step": seconds / step if trained and step else None,

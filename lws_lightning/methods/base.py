@@ -12,7 +12,7 @@ from torch import nn
 from lws_lightning.batches import StepBatch
 from lws_lightning.callbacks import RunRecord, SharingMonitor
 from lws_lightning.methods.checks import check_pass_size, check_task_info, check_trainer
-from lws_lightning.methods.inference import count_multiply_adds
+from lws_lightning.methods.inference import count_multiply_adds, median_seconds
 from lws_lightning.methods.optimization import LRSchedule
 from lws_lightning.methods.resume import (
     apply_learning_rate,
@@ -222,3 +222,9 @@ class MultiTaskMethod(TrainedMethod):
         if self._multiply_adds is None:  # which copy a task uses changes, but not what it costs
             self._multiply_adds = count_multiply_adds(self.network, self.assignment, self.image_shape)
         return self._multiply_adds[task]
+
+    def inference_seconds(self, batch_size: int) -> float:
+        """Times the prediction of a batch by the first task's network, in eval mode, on the device where it is."""
+        images = torch.zeros(batch_size, *self.image_shape, dtype=torch.uint8, device=self.device)
+        with self.networks_for_inference(0).evaluating():
+            return median_seconds(lambda batch: self(batch, 0), images)

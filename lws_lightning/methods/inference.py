@@ -1,5 +1,8 @@
 """What a prediction costs."""
 
+import statistics
+import time
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -9,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lws_lightning.sharing import TaskNetworks
 
-__all__ = ["count_multiply_adds"]
+__all__ = ["count_multiply_adds", "median_seconds"]
 
 
 class _OneTask(nn.Module):
@@ -44,6 +47,28 @@ def count_multiply_adds(network: TaskNetworks, assignment: Any, image_shape: tup
             return _count_all(network, assignment, image_shape, "meta")
         except (RuntimeError, NotImplementedError):
             return _count_all(network, assignment, image_shape, None)
+
+
+def median_seconds(predict: Callable[[Tensor], Tensor], images: Tensor, repeats: int = 7) -> float:
+    """Times a prediction.
+
+    Args:
+        predict: Called with the images.
+        images: A batch, on the device of the network.
+        repeats: How often; the first call, which is not counted, comes before.
+
+    Returns:
+        The median in seconds, of a GPU with the wait for it.
+    """
+    seconds = []
+    with torch.no_grad():
+        for _ in range(repeats + 1):
+            started = time.perf_counter()
+            predict(images)
+            if images.is_cuda:
+                torch.cuda.synchronize(images.device)
+            seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[1:])
 
 
 def _count_all(network: TaskNetworks, assignment: Any, image_shape: tuple[int, ...], device: str | None) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from lws_lightning.results.grouping import Section, Source, group_runs
+from lws_lightning.results.inference import INFERENCE_EXPLAINED, inference_cells
 from lws_lightning.results.runs import Run
 from lws_lightning.results.significance import Comparison, compare, significance_cells
 from lws_lightning.results.table import caption, foot_notes, markdown_cell, markdown_table, table_cells
@@ -55,6 +56,8 @@ def section_markdown(section: Section, comparisons: Sequence[Comparison], name: 
             parts.append("".join(f"{note}\n" for note in notes))
         sources = [f"{row.letter}: {', '.join(name(run.folder) for run in row.runs)}" for row in section.rows]
         parts.append(bullets("Runs in each row", sources))
+        if costs := inference_cells(section):
+            parts += [f"{INFERENCE_EXPLAINED}\n", markdown_table(*costs, range(2))]
         if comparisons:
             header, body = significance_cells(comparisons)
             text = TESTS_EXPLAINED + holm_explained(comparisons)

@@ -12,6 +12,7 @@ from lws_lightning.callbacks import write_atomically
 from lws_lightning.results.drawing import styles
 from lws_lightning.results.figures import Picture, section_pictures
 from lws_lightning.results.grouping import Section, Source, group_runs
+from lws_lightning.results.inference import INFERENCE_EXPLAINED, inference_cells
 from lws_lightning.results.markdown import TESTS_EXPLAINED, bullets, holm_explained, section_markdown
 from lws_lightning.results.origin import Origin, machines, row_origin, when
 from lws_lightning.results.runs import Run
@@ -114,6 +115,8 @@ class Report:
                     "title": part.section.title,
                     "caption": caption(part.section) if part.section.rows else "",
                     "table": table_cells(part.section),
+                    "costs": inference_cells(part.section),
+                    "costs_explained": INFERENCE_EXPLAINED,
                     "notes": [*foot_notes(part.section), *part.section.notes],
                     "tests": significance_cells(part.comparisons),
                     "tests_explained": TESTS_EXPLAINED + holm_explained(part.comparisons),

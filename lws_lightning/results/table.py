@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lws_lightning.results.cells import mean_cell, mean_deviation_cell
 from lws_lightning.results.grouping import Row, Section, deviation
+from lws_lightning.results.inference import inference_quantities
 
 __all__ = ["caption", "csv_text", "foot_notes", "markdown_cell", "markdown_table", "table_cells", "table_rows"]
 
@@ -55,27 +57,13 @@ def _cells(row: Row, tasks: Sequence[str], mark: str) -> list[str]:
         row.network,
         f"{row.label} {mark}".strip(),
         str(len(row.members)),
-        *(_mean_deviation(row.task_errors(task)) for task in tasks),
-        _mean_deviation(row.errors("error_task_mean")),
-        _mean_deviation(row.errors("error")),
+        *(mean_deviation_cell(row.task_errors(task)) for task in tasks),
+        mean_deviation_cell(row.errors("error_task_mean")),
+        mean_deviation_cell(row.errors("error")),
         f"{statistics.fmean(run.parameters_in_use for run in row.runs):,.0f}",
-        _mean([run.seconds for run in row.runs], "{:,.0f}"),
-        _mean([run.seconds_per_step for run in row.runs], "{:.3g}"),
+        mean_cell([run.seconds for run in row.runs], "{:,.0f}"),
+        mean_cell([run.seconds_per_step for run in row.runs], "{:.3g}"),
     ]
-
-
-def _mean_deviation(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return "-"
-    spread = deviation(known)
-    mean = f"{statistics.fmean(known):.2f}"
-    return mean if spread is None else f"{mean} ± {spread:.2f}"
-
-
-def _mean(values: Sequence[float | None], form: str) -> str:
-    known = [value for value in values if value is not None]
-    return form.format(statistics.fmean(known)) if known and len(known) == len(values) else "-"
 
 
 def markdown_table(header: Sequence[str], body: Sequence[Sequence[str]], texts: Iterable[int]) -> str:
@@ -122,6 +110,7 @@ def table_rows(sections: Sequence[Section], name: Callable[[Path], str] = str) -
                 "parameters_in_use": [run.parameters_in_use for run in row.runs],
                 "seconds": [run.seconds for run in row.runs],
                 "seconds_per_step": [run.seconds_per_step for run in row.runs],
+                **inference_quantities(row),
                 **{f"error/{task}": row.task_errors(task) for task in section.task_names},
             }
             found.append(

@@ -89,6 +89,9 @@ class FakeModule(LightningModule):
     def inference_multiply_adds(self, task):
         return 100 * (1 + task)
 
+    def inference_seconds(self, batch_size):
+        return 0.001 * batch_size
+
     def details(self):
         return {}
 
