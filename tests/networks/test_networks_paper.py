@@ -228,6 +228,7 @@ def test_configs_have_the_papers_hyper_parameters(folder, network, sharing):
     assert name == (f"{folder}_convnet" if network == "convnet" else f"resnet18_{folder}")
     assert name in NETWORKS
     assert options.pop("lr") == 1e-3
+    assert options.pop("max_images_per_pass", 256) >= 256  # of no consequence for the result
     if sharing == "learned":
         assert config["model"]["class_path"] == "LearnedWeightSharing"
         assert options == {
