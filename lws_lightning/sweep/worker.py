@@ -6,6 +6,7 @@ left running is waited for, not started twice.
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -23,6 +24,8 @@ def work(folder: Path) -> None:
     Args:
         folder: Holds `run.yaml`.
     """
+    # A shell's background job ignores Ctrl-C and hands that down; the sweep stops its runs by this signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=0)
