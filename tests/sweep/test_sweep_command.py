@@ -65,6 +65,7 @@ def test_sweep_fails_goes_on_and_is_not_done_twice(lws, tmp_path, configs, capfd
     assert (works / "result.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.timeout(1200)
 def test_a_killed_sweep_goes_on_with_the_weights_of_an_unbroken_one(lws, tmp_path, configs):
     broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
     options = [str(option) for option in (*SHORT, "--trainer.max_steps", 120, "--trainer.val_check_interval", 10)]
