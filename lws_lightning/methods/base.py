@@ -142,8 +142,11 @@ class MultiTaskMethod(TrainedMethod):
         return make_multi_task_network(base, self.num_classes, sizes, self.seed, self.initialization)
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
-        """Does one training step."""
-        raise NotImplementedError
+        """Takes one Adam step under `assignment`; a method that learns it does more."""
+        assignment = self.assignment
+        losses = self.compute_gradients(batch.sgd, None if assignment is None else assignment.unsqueeze(0))
+        self.apply_gradients()
+        self.log_now({"train/loss": losses.mean()}, prog_bar=True)
 
     # Lightning's hooks
 

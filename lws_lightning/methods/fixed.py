@@ -6,7 +6,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lws_lightning.batches import StepBatch
 from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.networks import BaseNetwork
 
@@ -50,9 +49,3 @@ class FixedSharing(MultiTaskMethod):
     def assignment(self) -> Tensor:
         """The fixed assignment, `(L, T)`."""
         return self._assignment
-
-    def training_step(self, batch: StepBatch, batch_idx: int) -> None:
-        """Takes one Adam step."""
-        losses = self.compute_gradients(batch.sgd, self.assignment.unsqueeze(0))
-        self.apply_gradients()
-        self.log_now({"train/loss": losses.mean()}, prog_bar=True)

@@ -5,7 +5,6 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from lws_lightning.batches import StepBatch
 from lws_lightning.methods.base import MultiTaskMethod
 
 __all__ = ["GatedMethod"]
@@ -26,12 +25,6 @@ class GatedMethod(MultiTaskMethod):
     @property
     def assignment(self) -> None:
         """None."""
-
-    def training_step(self, batch: StepBatch, batch_idx: int) -> None:
-        """Takes one Adam step."""
-        losses = self.compute_gradients(batch.sgd, None)
-        self.apply_gradients()
-        self.log_now({"train/loss": losses.mean()}, prog_bar=True)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Returns a group for the weights and one for the gates."""

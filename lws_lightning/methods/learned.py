@@ -1,14 +1,12 @@
 """Learned Weight Sharing: a natural evolution strategy finds the assignment while Adam trains the weights."""
 
-from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from lws_lightning.batches import StepBatch, TaskBatch
-from lws_lightning.methods.base import MultiTaskMethod
-from lws_lightning.networks import BaseNetwork
+from lws_lightning.methods.searched import SearchedMethod
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import SearchDistribution, rank_utilities
 from lws_lightning.sharing import MultiTaskNetwork
@@ -22,7 +20,7 @@ GradientScale = Literal["mean", "expected_use"]
 """How gradients of the weights are scaled: see `LearnedWeightSharing`."""
 
 
-class LearnedWeightSharing(MultiTaskMethod):
+class LearnedWeightSharing(SearchedMethod):
     """Learned Weight Sharing (paper, Algorithm 1).
 
     Each training step draws a population of assignments from the search distribution pi, evaluates it on one batch in
@@ -78,16 +76,6 @@ class LearnedWeightSharing(MultiTaskMethod):
         self.distribution = SearchDistribution(
             self.weights_per_layer, len(self.task_names), min_probability, initial_probs
         )
-
-    def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
-        """Returns K_l as given."""
-        requested = self._requested_weights
-        return [requested] * len(base.learned_layers) if isinstance(requested, int) else requested
-
-    @property
-    def assignment(self) -> Tensor:
-        """The most likely assignment, `(L, T)`."""
-        return self.distribution.mode()
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Does one NES step on one batch and one Adam step on the other."""

@@ -7,16 +7,15 @@ import torch
 from torch import Tensor
 
 from lws_lightning.batches import StepBatch
-from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.optimization import uninterrupted
-from lws_lightning.networks import BaseNetwork
+from lws_lightning.methods.searched import SearchedMethod
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import RoutingPolicy
 
 __all__ = ["RoutingNetworks"]
 
 
-class RoutingNetworks(MultiTaskMethod):
+class RoutingNetworks(SearchedMethod):
     """Routing networks (Rosenbaum, Klinger & Riemer 2018, arXiv 1711.01239).
 
     At each depth there are K function blocks, K copies of the base network's layer. A router chooses one at each depth.
@@ -79,16 +78,6 @@ class RoutingNetworks(MultiTaskMethod):
         self.policy_lr, self.average_rate, self.collaboration = policy_lr, average_rate, collaboration
         self.distribution = RoutingPolicy(self.weights_per_layer, len(self.task_names), min_probability, initial_probs)
         self._rewards: list[Tensor] = []
-
-    def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
-        """Returns K_l as given."""
-        requested = self._requested_weights
-        return [requested] * len(base.learned_layers) if isinstance(requested, int) else requested
-
-    @property
-    def assignment(self) -> Tensor:
-        """The most likely route of each task, `(L, T)`."""
-        return self.distribution.mode()
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Draws a route for each task, then takes one Adam step along it and one step of the policies."""

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.batches import StepBatch
 from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.networks import BaseNetwork
 
@@ -62,12 +61,6 @@ class UncertaintyWeighting(MultiTaskMethod):
     def assignment(self) -> Tensor:
         """Zeros, `(L, T)`: all tasks share every layer."""
         return self._assignment
-
-    def training_step(self, batch: StepBatch, batch_idx: int) -> None:
-        """Takes one Adam step for weights and log-variances."""
-        losses = self.compute_gradients(batch.sgd, self.assignment.unsqueeze(0))
-        self.apply_gradients()
-        self.log_now({"train/loss": losses.mean()}, prog_bar=True)
 
     def objective(self, losses: Tensor, tasks: range) -> Tensor:
         """Returns the weighted losses, `(1, T')`."""

@@ -5,18 +5,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import Visits, visiting
+from lws_lightning.sharing.gated import GatedNetworks, task_plan
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.mixing import MixingUnit
 from lws_lightning.sharing.passes import PopulationPass
-from lws_lightning.sharing.plan import LayerPlan
-from lws_lightning.sharing.task_networks import TaskNetworks, norms_of, passes_of_tasks
+from lws_lightning.sharing.task_networks import passes_of_tasks
 
-__all__ = ["ColumnNetwork", "task_plan"]
+__all__ = ["ColumnNetwork"]
 
 
-class ColumnNetwork(TaskNetworks):
+class ColumnNetwork(GatedNetworks):
     """T columns side by side, with a unit after each learned layer that mixes their activations.
 
     Each task has its own images. An image of task t goes through all T columns, and head t reads column t behind the
@@ -78,28 +77,8 @@ class ColumnNetwork(TaskNetworks):
     def _learned(self) -> list[SharedLayer]:
         return [layer for layer in self._chain if not isinstance(layer, CommonLayer)]
 
-    def forward(self, images: Tensor, population: None = None, part: PopulationPass | None = None) -> list[Tensor]:
-        """Runs one batch of each task.
-
-        Args:
-            images: `(T, B, ...)` floating point.
-            population: None; no assignment describes this network.
-            part: Which tasks this pass computes (see `passes`); None: all.
-
-        Returns:
-            For each of these tasks its logits, `(1, B, classes_t)`.
-        """
-        tasks = range(len(self.heads)) if part is None else part.tasks
-        batch_size = images.shape[1]
-        features = self._features(images[tasks.start : tasks.stop].flatten(0, 1), tasks, batch_size)
-        return run_heads(self.heads, features, tasks, batch_size)
-
-    def forward_task(self, images: Tensor, assignment: None, task: int) -> Tensor:
-        """Runs `(N, ...)` images of one task; returns `(N, classes)` logits."""
-        return self.heads[task](self._features(images, [task], len(images)))  # type: ignore[no-any-return]
-
-    def _features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
-        """Computes what the heads read, `(T' * B, ...)`, from the images `(T' * B, ...)` of T' tasks."""
+    def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
+        """Computes the mixed activations of each task's own column."""
         columns = len(self.heads)
         activations, in_columns, index = channels_last(images), 1, 0
         parts: list[Tensor] = []
@@ -146,46 +125,6 @@ class ColumnNetwork(TaskNetworks):
         columns = len(self.heads)
         smallest = f"{batch_size} in each of {columns} columns"
         return passes_of_tasks(columns, columns * batch_size, max_images, smallest)
-
-
-def task_plan(copies: int, in_columns: int, tasks: Sequence[int], num_tasks: int) -> LayerPlan:
-    """Plans a layer all of whose copies compute the batches of the same tasks.
-
-    Args:
-        copies: How many copies compute, each everything if the input is not in columns; else each its own column, or a
-            single one all columns.
-        in_columns: Of how many columns the input consists, each with the batches of the T' tasks.
-        tasks: The T' tasks of this pass.
-        num_tasks: T, all tasks of the step.
-
-    Returns:
-        A plan whose nodes are ordered by column, then by task.
-    """
-    size = len(tasks)
-    per_copy = max(1, in_columns // copies)
-    columns = max(copies, in_columns)
-    parents = torch.arange(columns * size) if in_columns == columns else torch.arange(size).repeat(columns)
-    nodes = torch.arange(per_copy * size)
-    numbers = (torch.arange(per_copy)[:, None] * num_tasks + torch.tensor(tasks)).flatten()
-    return LayerPlan(
-        copies=tuple(range(copies)),
-        sizes=(per_copy * size,) * copies,
-        parents=parents,
-        visit_nodes=(nodes,) * copies,
-        visit_numbers=(numbers,) * copies,
-        total_visits=(per_copy * num_tasks,) * copies,
-    )
-
-
-def run_heads(heads: nn.ModuleList, features: Tensor, tasks: Sequence[int], batch_size: int) -> list[Tensor]:
-    """Applies each task's head to its part of `(T' * B, ...)`; returns logits `(1, B, classes_t)` for each."""
-    first = torch.zeros(1, dtype=torch.int64)
-    visit = Visits(1, first, first, 1)
-    logits = []
-    for task, own in zip(tasks, torch.split(features, batch_size), strict=True):
-        with visiting([(norm, visit) for norm in norms_of(heads[task])]):
-            logits.append(heads[task](own).unsqueeze(0))
-    return logits
 
 
 def _own_column(activations: Tensor, tasks: Sequence[int], columns: int) -> Tensor:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.columns import run_heads, task_plan
+from lws_lightning.sharing.gated import GatedNetworks, task_plan
 from lws_lightning.sharing.layers import SharedLayer
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.passes import PopulationPass
-from lws_lightning.sharing.task_networks import TaskNetworks, passes_of_tasks
+from lws_lightning.sharing.task_networks import passes_of_tasks
 
 __all__ = ["SoftOrderNetwork"]
 
 
-class SoftOrderNetwork(TaskNetworks):
+class SoftOrderNetwork(GatedNetworks):
     """A chain that all tasks share, in which D consecutive layers are applied in a soft order of each task.
 
     At depth k of the D, task t computes `y_k = sum_d softmax(s_t[k])_d * layer_d(y_{k-1})`, every layer at every depth
@@ -56,27 +56,8 @@ class SoftOrderNetwork(TaskNetworks):
         """Returns the softmax of the scales, `(T', D, D)`: task, depth, layer; sums to 1 over layers."""
         return torch.stack([self.scales[task] for task in tasks]).softmax(-1)
 
-    def forward(self, images: Tensor, population: None = None, part: PopulationPass | None = None) -> list[Tensor]:
-        """Runs one batch of each task.
-
-        Args:
-            images: `(T, B, ...)` floating point.
-            population: None; no assignment describes this network.
-            part: Which tasks this pass computes (see `passes`); None: all.
-
-        Returns:
-            For each of these tasks its logits, `(1, B, classes_t)`.
-        """
-        tasks = range(len(self.heads)) if part is None else part.tasks
-        batch_size = images.shape[1]
-        features = self._features(images[tasks.start : tasks.stop].flatten(0, 1), tasks, batch_size)
-        return run_heads(self.heads, features, tasks, batch_size)
-
-    def forward_task(self, images: Tensor, assignment: None, task: int) -> Tensor:
-        """Runs `(N, ...)` images of one task; returns `(N, classes)` logits."""
-        return self.heads[task](self._features(images, [task], len(images)))  # type: ignore[no-any-return]
-
-    def _features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
+    def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
+        """Computes the output of the chain."""
         activations = channels_last(images)
         weights = self.scale_weights(tasks)
         for position, layer in enumerate(self._chain):
