@@ -1,6 +1,7 @@
 """The command `lws sweep`."""
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,10 +78,15 @@ def _conclude(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: Path) 
     unfinished = [outcome for outcome in outcomes if not outcome.finished]
     print(f"\n{len(runs) - len(unfinished)} of {len(runs)} runs are finished.")
     for outcome in unfinished:
-        print(f"  {outcome.text}")
+        if outcome.tried:
+            print(f"  {outcome.text}")
+    skipped = Counter(outcome.run.name for outcome in unfinished if not outcome.tried)
+    for name, count in skipped.items():
+        print(f"  {name}: {count} more not started, because one failed before its first step")
     if unfinished:
         print("The same command tries these again, from their last checkpoints.")
-    print(f"Table, tests and figures: lws report {out} --out {out / 'report'}")
+    if len(unfinished) < len(runs):
+        print(f"Table, tests and figures: lws report {out} --out {out / 'report'}")
     if unfinished:
         raise SystemExit(1)
 

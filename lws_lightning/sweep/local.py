@@ -70,7 +70,7 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[O
                 run = waiting.popleft()
                 if run.name in hopeless:
                     text = f"{run}: not started, because another seed failed before its first step"
-                    outcomes.append(Outcome(run, False, text, False))
+                    outcomes.append(Outcome(run, False, text, began=False, tried=False))
                 else:
                     slot = slots.popleft()
                     workers.append(_Worker(run, slot, _start(run, slot, jobs), time.time()))

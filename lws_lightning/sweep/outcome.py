@@ -21,12 +21,14 @@ class Outcome:
         finished: Whether it did all its steps.
         text: One line for the user.
         began: Whether it got as far as a training step.
+        tried: Whether it was started at all.
     """
 
     run: SweepRun
     finished: bool
     text: str
     began: bool
+    tried: bool = True
 
 
 def outcome_of(run: SweepRun, started: float = 0.0) -> Outcome:
