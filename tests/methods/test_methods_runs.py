@@ -1,39 +1,18 @@
-"""Whole runs: counting, checkpoints, resume, interruptions, refusals."""
+"""Whole runs: counting, interruptions, refusals, evaluation, the Trainer's options."""
 
 import signal
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from fakes import Tiny
 from lightning.pytorch import seed_everything
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
-from small import assert_same, digits, fixed, learned, state_of, tiny_network
+from saved_runs import Recorder, checkpointing, load
+from small import assert_same, digits, learned, state_of, tiny_network
 
 from lws_lightning import LearnedWeightSharing, NonFiniteError
-
-
-def load(path):
-    return torch.load(path, weights_only=True)
-
-
-def checkpointing(tmp_path, **options):
-    return ModelCheckpoint(dirpath=tmp_path / "ckpt", filename="{step}", save_top_k=-1, **options)
-
-
-class Recorder(Callback):
-    """Counts evaluations and keeps the state after every step."""
-
-    def __init__(self):
-        self.states, self.evaluations = {}, []
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.states[trainer.global_step] = state_of(pl_module, trainer)
-
-    def on_validation_end(self, trainer, pl_module):
-        self.evaluations.append(trainer.global_step)
 
 
 def test_global_step_counts_training_steps(tmp_path, quiet_trainer, monkeypatch):
@@ -47,51 +26,6 @@ def test_global_step_counts_training_steps(tmp_path, quiet_trainer, monkeypatch)
     assert trainer.global_step == len(updates) == 7
     assert {int(s["step"]) for s in trainer.optimizers[0].state.values()} == {7}
     assert sorted(path.name for path in (tmp_path / "ckpt").iterdir()) == ["step=3.ckpt", "step=6.ckpt"]
-
-
-def test_default_checkpoint_of_one_epoch(tmp_path, quiet_trainer):
-    data = digits()
-    trainer = quiet_trainer(max_epochs=1, enable_checkpointing=True)
-    trainer.fit(learned(data), datamodule=data)
-    (path,) = tmp_path.rglob("*.ckpt")
-    assert load(path)["global_step"] == trainer.global_step == 10
-
-
-def test_checkpoint_holds_the_weights_right_after_its_step(tmp_path, quiet_trainer):
-    data, recorder = digits(), Recorder()
-    callback = checkpointing(tmp_path, every_n_train_steps=2)
-    trainer = quiet_trainer(max_steps=6, callbacks=[recorder, callback], enable_checkpointing=True, limit_val_batches=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # Lightning's advice on manual optimization does not apply
-        warnings.filterwarnings("ignore", message="(?!Using ModelCheckpoint)")
-        trainer.fit(learned(data), datamodule=data)
-    for step in (2, 4, 6):
-        saved = load(tmp_path / f"ckpt/step={step}.ckpt")["state_dict"]
-        assert_same(saved, {k: v for k, v in recorder.states[step].items() if not k.startswith("adam")})
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("method", [learned, fixed])
-def test_a_run_resumed_from_any_checkpoint_is_the_unbroken_run(tmp_path, quiet_trainer, method, workers):
-    options = {"val_check_interval": 3, "check_val_every_n_epoch": None, "enable_checkpointing": True}
-    unbroken_data = digits(num_workers=workers)
-    unbroken = method(unbroken_data, lr_schedule="cosine", warmup_steps=2)
-    callback = checkpointing(tmp_path, every_n_epochs=1, save_on_train_epoch_end=False)
-    trainer = quiet_trainer(max_steps=13, callbacks=[callback], **options)
-    trainer.fit(unbroken, datamodule=unbroken_data)
-    expected = state_of(unbroken, trainer)
-    paths = sorted((tmp_path / "ckpt").iterdir())
-    assert len(paths) == 4
-    for path in paths if workers == 0 else paths[:1]:
-        data = digits(num_workers=workers)
-        module = method(data, lr_schedule="cosine", warmup_steps=2)
-        recorder = Recorder()
-        resumed = quiet_trainer(max_steps=13, callbacks=[recorder], **(options | {"enable_checkpointing": False}))
-        torch.manual_seed(999)  # the global generator must not matter
-        resumed.fit(module, datamodule=data, ckpt_path=path)
-        assert_same(state_of(module, resumed), expected)
-        start = int(path.stem.split("=")[1])
-        assert recorder.evaluations == [step for step in (3, 6, 9, 12) if step > start]
 
 
 def test_ctrl_c_within_a_step_saves_the_last_complete_one(tmp_path, quiet_trainer, monkeypatch):
@@ -229,79 +163,6 @@ def test_trainer_options_that_cannot_work_are_refused_before_data_are_read(quiet
 def test_bad_options_name_themselves(options, message):
     with pytest.raises(ValueError, match=message):
         learned(digits(), **options)
-
-
-def test_resume_obeys_new_step_sizes_aloud(tmp_path, quiet_trainer):
-    data = digits()
-    callback = checkpointing(tmp_path, every_n_train_steps=3)
-    quiet_trainer(max_steps=3, callbacks=[callback], enable_checkpointing=True).fit(learned(data), datamodule=data)
-    module = learned(data, lr=0.5, nes_lr=0.25)
-    trainer = quiet_trainer(max_steps=4)
-    with pytest.warns(UserWarning, match=r"model\.nes_lr 0\.25 instead of the checkpoint's 0\.1"):
-        trainer.fit(module, datamodule=data, ckpt_path=tmp_path / "ckpt/step=3.ckpt")
-    assert trainer.optimizers[0].param_groups[0]["lr"] == 0.5
-    assert module.nes_lr == 0.25
-
-
-@pytest.mark.parametrize(("options", "name"), [({"seed": 7}, "seed"), ({"weights_per_layer": 4}, "weights_per_layer")])
-def test_resume_refuses_what_the_state_depends_on(tmp_path, quiet_trainer, options, name):
-    data = digits()
-    callback = checkpointing(tmp_path, every_n_train_steps=3)
-    quiet_trainer(max_steps=3, callbacks=[callback], enable_checkpointing=True).fit(learned(data), datamodule=data)
-    with pytest.raises(ValueError, match=rf"model\.{name}"):
-        quiet_trainer(max_steps=4).fit(
-            learned(data, **options), datamodule=data, ckpt_path=tmp_path / "ckpt/step=3.ckpt"
-        )
-
-
-class ShortSignature(LearnedWeightSharing):
-    """What a user derives: few options of its own."""
-
-    def __init__(self, task_names: list, num_classes: list, image_shape: list, width: int = 2, **options):
-        super().__init__(
-            weights_per_layer=width,
-            network="digits_convnet",
-            task_names=task_names,
-            num_classes=num_classes,
-            image_shape=image_shape,
-            **options,
-        )
-
-
-def test_a_subclass_loads_from_its_checkpoint_without_arguments(tmp_path, quiet_trainer):
-    data = digits()
-    module = ShortSignature(**data.task_info)
-    callback = checkpointing(tmp_path, every_n_train_steps=2)
-    quiet_trainer(max_steps=2, callbacks=[callback], enable_checkpointing=True).fit(module, datamodule=data)
-    loaded = ShortSignature.load_from_checkpoint(tmp_path / "ckpt/step=2.ckpt")
-    assert_same(state_of(loaded), state_of(module))
-    images = data.examples("test")[1][0]
-    module.eval(), loaded.eval()
-    torch.testing.assert_close(loaded(images, "upright_parity"), module(images, 1), rtol=0, atol=0)
-
-
-def test_a_callable_network_is_handed_over_again(tmp_path, quiet_trainer):
-    data = digits()
-    module = learned(data)
-    callback = checkpointing(tmp_path, every_n_train_steps=2)
-    quiet_trainer(max_steps=2, callbacks=[callback], enable_checkpointing=True).fit(module, datamodule=data)
-    path = tmp_path / "ckpt/step=2.ckpt"
-    assert "network" not in load(path)["hyper_parameters"]
-    assert_same(state_of(LearnedWeightSharing.load_from_checkpoint(path, network=tiny_network)), state_of(module))
-
-
-def test_a_checkpoint_does_not_import_code_by_itself(tmp_path, quiet_trainer, monkeypatch):
-    (tmp_path / "someones_network.py").write_text("from small import tiny_network as build\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    data = digits()
-    module = learned(data, network="someones_network:build")
-    callback = checkpointing(tmp_path, every_n_train_steps=2)
-    quiet_trainer(max_steps=2, callbacks=[callback], enable_checkpointing=True).fit(module, datamodule=data)
-    path = tmp_path / "ckpt/step=2.ckpt"
-    with pytest.raises(ValueError, match=r"someones_network:build.*trust_network=True"):
-        LearnedWeightSharing.load_from_checkpoint(path)
-    for allowed in ({"trust_network": True}, {"network": tiny_network}):
-        assert_same(state_of(LearnedWeightSharing.load_from_checkpoint(path, **allowed)), state_of(module))
 
 
 class OddNames(Tiny):
