@@ -75,17 +75,36 @@ def test_equal_values_are_no_evidence():
     assert (u, p) == (4.5, 1.0)
 
 
-def test_many_ties_use_the_normal_distribution():
+def test_a_tie_within_ten_seeds_stays_exact():
+    """Two equal baselines behind ten better runs: only the one arrangement is as small."""
+    learned = [10 + i / 10 for i in range(10)]
+    _, p, method = mann_whitney(learned, [17.0, 17.0, *(18 + i / 10 for i in range(8))])
+    assert method == EXACT_TIES
+    assert p == pytest.approx(least_p(10, 10), rel=1e-12)
+
+
+def test_ties_of_ten_seeds_against_scipys_permutations():
+    from scipy.stats import PermutationMethod, mannwhitneyu
+
+    generator = random.Random(3)
+    first = [float(generator.randrange(6)) for _ in range(8)]
+    second = [float(generator.randrange(1, 7)) for _ in range(8)]
+    expected = mannwhitneyu(first, second, alternative="less", method=PermutationMethod(n_resamples=math.inf))
+    u, p, _ = mann_whitney(first, second)
+    assert (u, p) == (expected.statistic, pytest.approx(expected.pvalue, rel=1e-12))
+
+
+def test_more_than_fifty_runs_use_the_normal_distribution():
     """Against the textbook's formula with corrections for ties and continuity."""
     generator = random.Random(0)
-    first = [float(generator.randrange(6)) for _ in range(12)]
-    second = [float(generator.randrange(1, 7)) for _ in range(12)]
+    first = [float(generator.randrange(40)) for _ in range(51)]
+    second = [float(generator.randrange(1, 41)) for _ in range(51)]
     u, p, method = mann_whitney(first, second)
     assert method == NORMAL
     values = first + second
     ties = sum(values.count(v) ** 3 - values.count(v) for v in set(values))
-    deviation = math.sqrt(144 / 12 * (25 - ties / (24 * 23)))
-    z = (u - 72 + 0.5) / deviation
+    deviation = math.sqrt(51**2 / 12 * (103 - ties / (102 * 101)))
+    z = (u - 51**2 / 2 + 0.5) / deviation
     assert p == pytest.approx((1 + math.erf(z / math.sqrt(2))) / 2, rel=1e-9)
 
 
