@@ -1,17 +1,20 @@
 """What a DataModule hands to a method: one batch of every task, or images of one task to evaluate."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["EvaluationBatch", "StepBatch", "TaskBatch"]
+__all__ = ["Distribute", "EvaluationBatch", "StepBatch", "TaskBatch"]
+
+Distribute = Literal["examples", "tasks"]
+"""How the processes of a run divide a step: see `MultiTaskDataModule`."""
 
 
 class TaskBatch(NamedTuple):
     """The same number B of images of each of T tasks.
 
     Attributes:
-        images: `(T, B, C, H, W)` uint8 in [0, 255], or floating point in [0, 1].
+        images: `(T, B, C, H, W)` uint8 in [0, 255], or floating point as the network takes it.
         labels: `(T, B)` int64; row t lies in `[0, num_classes[t])`.
     """
 
@@ -31,7 +34,7 @@ class EvaluationBatch(NamedTuple):
 
     Attributes:
         task: Index of the task.
-        images: `(N, C, H, W)` uint8 in [0, 255], or floating point in [0, 1].
+        images: `(N, C, H, W)` uint8 in [0, 255], or floating point as the network takes it.
         labels: `(N,)` int64 in `[0, num_classes[task])`.
     """
 

@@ -3,7 +3,17 @@
 __all__ = ["NEUTRAL_DATA_OPTIONS", "NEUTRAL_METHOD_OPTIONS"]
 
 NEUTRAL_DATA_OPTIONS = frozenset(
-    {"root", "download", "num_workers", "cache_dir", "evaluation_batch_size", "pin_memory"}
+    {
+        "root",
+        "download",
+        "num_workers",
+        "cache",
+        "cache_dir",
+        "evaluation_batch_size",
+        "in_memory",
+        "memory_limit_gb",
+        "pin_memory",
+    }
 )
 """Of a DataModule: neither batches nor scores depend on them."""
 

@@ -8,10 +8,11 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
-from lws_lightning.batches import EvaluationBatch, StepBatch
-from lws_lightning.data.sampler import EvaluationBatches, StepBatches, StepSampler
+from lws_lightning.batches import Distribute, EvaluationBatch, StepBatch
+from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepSampler
+from lws_lightning.data.streaming import Images, all_images
 from lws_lightning.data.tasks import TaskData, stratified_subset
 from lws_lightning.options import NEUTRAL_DATA_OPTIONS
 from lws_lightning.randomness import generator_for, resolve_seed
@@ -64,6 +65,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         validation_images: Most validation images of a task with "unused". None: all there are.
         split_seed: Seed of everything that decides which images are used for what. A task's images do not
             depend on which other tasks are chosen.
+        distribute: What several processes (`trainer.devices`, `num_nodes`) do with a step: "examples": each draws its
+            own `batch_size` images of every task, as if the batch were so much larger. "tasks": each computes some of
+            the tasks of one batch, so that the run is that of a single process, only sooner (docs/distributed.md).
         num_workers: Loader processes. The batches do not depend on it; 0 is best for images held in memory.
         seed: Seed of the batches. None: the one given to `seed_everything`, else 0.
 
@@ -94,6 +98,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         split_seed: int = 0,
         num_workers: int = 0,
         seed: int | None = None,
+        distribute: Distribute = "examples",
     ) -> None:
         super().__init__()
         # Not to the logger: Lightning stops a run whose method has an option of the same name (`seed`).
@@ -113,6 +118,8 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             raise ValueError(
                 f"{self.dataset_name}: validation must be one of {', '.join(get_args(Validation))}, got {validation!r}."
             )
+        if distribute not in get_args(Distribute):
+            raise ValueError(f"{self.dataset_name}: distribute must be examples or tasks, got {distribute!r}.")
         if not 0 < validation_fraction < 1:
             raise ValueError(
                 f"{self.dataset_name}: validation_fraction must lie between 0 and 1, got {validation_fraction}."
@@ -132,8 +139,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         self.validation_images = validation_images
         self.split_seed = split_seed
         self.num_workers = num_workers
+        self.distribute = distribute
         self.seed = resolve_seed(seed)
-        self._splits: dict[Split, list[tuple[Tensor, Tensor]]] = {}
+        self._splits: dict[Split, list[tuple[Images, Tensor]]] = {}
         self._class_names: list[tuple[str, ...] | None] = []
 
     @abstractmethod
@@ -143,6 +151,26 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         Returns:
             At least the tasks in `task_names`, in any order; others are ignored and need not be read.
         """
+
+    def augmentation(self) -> Augment | None:
+        """Returns what changes the images of each SGD batch; None: nothing does."""
+        return None
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How an image becomes the network's input, as plain values, for whoever uses the network elsewhere.
+
+        The image is brought to `size` `[H, W]` and `channels`; each value v in 0..255 of a channel then becomes
+        `(v * scale - mean) / std`. A data set that resizes adds how.
+        """
+        channels, height, width = self.image_shape
+        return {
+            "size": [height, width],
+            "channels": channels,
+            "scale": 1 / 255,
+            "mean": [0.0] * channels,
+            "std": [1.0] * channels,
+        }
 
     @property
     def task_info(self) -> dict[str, Any]:
@@ -186,15 +214,15 @@ class MultiTaskDataModule(LightningDataModule, ABC):
     def examples(self, split: Split) -> list[tuple[Tensor, Tensor]]:
         """Returns each task's `(N, C, H, W)` uint8 images and `(N,)` int64 labels; reads the data if need be.
 
-        With `validation: none` "validation" has no images.
+        With `validation: none` "validation" has no images. Images that stream from disk are all read here.
         """
-        self.setup()
-        return list(self._splits[split])
+        return [(all_images(images), labels) for images, labels in self._sources(split)]
 
     def train_dataloader(self) -> DataLoader[StepBatch]:
         """Returns the loader of the training steps, which goes on at the trainer's `global_step`."""
-        images, labels = zip(*self.examples("train"), strict=True)
-        dataset = StepBatches(images, labels, self.batch_size, self.seed)
+        images, labels = zip(*self._sources("train"), strict=True)
+        ranks = self._ranks() if self.distribute == "examples" else (0, 1)
+        dataset = StepBatches(images, labels, self.batch_size, self.seed, self.augmentation(), *ranks)
         sampler = StepSampler(self._steps_done, len(dataset))
         return _StepLoader(dataset, sampler=sampler, **self._loader_options())
 
@@ -214,7 +242,8 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             for key, value in self.hparams.items()
             if key not in NEUTRAL_DATA_OPTIONS and not key.startswith("_")
         }
-        return options | {"seed": self.seed, "tasks": list(self.task_names)}
+        options |= {"seed": self.seed, "tasks": list(self.task_names)}
+        return options | {"processes": self._ranks()[1] if self.distribute == "examples" else 1}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Compares a checkpoint's options with this run's, which are obeyed.
@@ -226,7 +255,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         changed = {key: old for key, old in state_dict.items() if key in own and own[key] != old}
         fitting = self.trainer is None or self.trainer.state.fn == "fit"
         if not fitting:  # evaluation draws no batches
-            changed = {key: old for key, old in changed.items() if key not in {"seed", "batch_size"}}
+            changed = {key: old for key, old in changed.items() if key not in {"seed", "batch_size", "processes", "distribute"}}
         for option in ("tasks", "seed"):
             if option in changed:
                 raise ValueError(
@@ -268,7 +297,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             )
         return task
 
-    def _split(self, task: TaskData) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def _split(self, task: TaskData) -> tuple[tuple[Images, Tensor], tuple[Images, Tensor]]:
         """Returns the training and the validation images and labels of a task."""
         where = f"{self.dataset_name}, task {task.name!r}"
         images, labels = task.train_images, task.train_labels
@@ -295,8 +324,16 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             return (task.train_images, task.train_labels), (images[chosen], labels[chosen])
         return (images, labels), (images[:0], labels[:0])
 
+    def _sources(self, split: Split) -> list[tuple[Images, Tensor]]:
+        self.setup()
+        return list(self._splits[split])
+
     def _steps_done(self) -> int:
         return 0 if self.trainer is None else int(self.trainer.global_step)
+
+    def _ranks(self) -> tuple[int, int]:
+        """Returns this process's number and how many there are."""
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def _loader_options(self) -> dict[str, Any]:
         return {
@@ -307,6 +344,8 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         }
 
     def _evaluation_loader(self, split: Split) -> DataLoader[EvaluationBatch]:
-        images, labels = zip(*self.examples(split), strict=True)
-        dataset = EvaluationBatches(images, labels, self.evaluation_batch_size)
-        return DataLoader(dataset, **self._loader_options())
+        images, labels = zip(*self._sources(split), strict=True)
+        dataset = EvaluationBatches(images, labels, self.evaluation_batch_size, *self._ranks())
+        # In order; the kind of sampler tells Lightning that the batches are divided between the processes already.
+        sampler = DistributedSampler(dataset, num_replicas=1, rank=0, shuffle=False)
+        return DataLoader(dataset, sampler=sampler, **self._loader_options())

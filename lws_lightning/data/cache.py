@@ -17,7 +17,8 @@ def fingerprint(files: Iterable[Path], folder: Path) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(files):
         status = file.stat()
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        line = f"{file.relative_to(folder).as_posix()}\0{status.st_size}\0{status.st_mtime_ns}\n"
+        digest.update(line.encode(errors="surrogateescape"))  # names that are no UTF-8
     return digest.hexdigest()
 
 
@@ -32,13 +33,15 @@ class ArrayCache:
         folder: Folder of the arrays, made when the first is saved. None: `$XDG_CACHE_HOME/lws_lightning`, or
             `~/.cache/lws_lightning`.
         dataset: Name of the data set, for the warning.
+        compressed: Whether files are made smaller. Photographs hardly become smaller, and it takes long.
     """
 
-    def __init__(self, folder: str | None, dataset: str) -> None:
+    def __init__(self, folder: str | None, dataset: str, compressed: bool = True) -> None:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
         self._given = base / "lws_lightning" if folder is None else Path(folder)
         self._dataset = dataset
         self._writable = True
+        self._save = np.savez_compressed if compressed else np.savez
 
     def load(self, source: Path, mark: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """Returns the uint8 array of `shape` made from the folder `source` in the state `mark`; None: there is none."""
@@ -61,7 +64,7 @@ class ArrayCache:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", suffix=".part", delete=False) as file:
                 temporary = Path(file.name)
-                np.savez_compressed(file, fingerprint=np.array(mark), array=array)
+                self._save(file, fingerprint=np.array(mark), array=array)
             temporary.replace(target)
         except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
             self._writable = False

@@ -6,14 +6,17 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, DistributedSampler
 
 from lws_lightning.batches import EvaluationBatch, StepBatch, TaskBatch
+from lws_lightning.data.streaming import Images, all_images, read_images
 from lws_lightning.randomness import generator_for
 
-__all__ = ["EvaluationBatches", "Phase", "StepBatches", "StepSampler", "balanced_indices"]
+__all__ = ["Augment", "EvaluationBatches", "Phase", "StepBatches", "StepSampler", "balanced_indices"]
 
 Phase = Literal["nes", "sgd"]
+Augment = Callable[[Tensor, int, int], Tensor]
+"""Called with a task's images `(B, C, H, W)` uint8, the step and the task; returns as many of the same kind."""
 
 
 class _IndexStream:
@@ -83,39 +86,58 @@ class StepBatches(Dataset[StepBatch]):
         labels: For each task `(N_t,)` int64.
         batch_size: B.
         seed: Seed of the batches.
+        augment: Changes the images of the SGD batch; it must be a function of its arguments alone. None: as they are.
+        rank: Of W processes that draw different images, this one's number r. It takes positions
+            `(i * W + r) * B .. (i * W + r + 1) * B - 1`, so that the W batches of a step are those of W * B images.
+        world_size: W.
     """
 
-    def __init__(self, images: Sequence[Tensor], labels: Sequence[Tensor], batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        images: Sequence[Images],
+        labels: Sequence[Tensor],
+        batch_size: int,
+        seed: int,
+        augment: Augment | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self._rank, self._world_size = rank, world_size
         self._images = list(images)
         self._labels = list(labels)
         self._batch_size = batch_size
+        self._augment = augment
         sizes = [len(task_labels) for task_labels in self._labels]
         self._nes = [_IndexStream(seed, "nes", task, size) for task, size in enumerate(sizes)]
         self._sgd = [_IndexStream(seed, "sgd", task, size) for task, size in enumerate(sizes)]
-        self._steps_per_epoch = -(-max(sizes) // batch_size)
+        self._steps_per_epoch = -(-max(sizes) // (batch_size * world_size))
 
     def __len__(self) -> int:
-        """Returns the steps of one epoch, `ceil(max_t N_t / B)`."""
+        """Returns the steps of one epoch, `ceil(max_t N_t / (W * B))`."""
         return self._steps_per_epoch
 
     def __getitem__(self, step: int) -> StepBatch:
         if step < 0:
             raise IndexError(f"step {step} is negative.")
-        return StepBatch(nes=self._batch(self._nes, step), sgd=self._batch(self._sgd, step))
+        return StepBatch(nes=self._batch(self._nes, step), sgd=self._batch(self._sgd, step, self._augment))
 
-    def _batch(self, streams: Sequence[_IndexStream], step: int) -> TaskBatch:
+    def _batch(self, streams: Sequence[_IndexStream], step: int, augment: Augment | None = None) -> TaskBatch:
         tasks, size = len(streams), self._batch_size
         images = torch.empty(tasks, size, *self._images[0].shape[1:], dtype=self._images[0].dtype)
         labels = torch.empty(tasks, size, dtype=torch.int64)
         for task, stream in enumerate(streams):
-            index = stream.window(step * size, size)
-            torch.index_select(self._images[task], 0, index, out=images[task])  # once, not gather and stack
+            index = stream.window((step * self._world_size + self._rank) * size, size)
+            read_images(self._images[task], index, out=images[task])
+            if augment is not None:
+                images[task] = augment(images[task], step, task)
             torch.index_select(self._labels[task], 0, index, out=labels[task])
         return TaskBatch(images, labels)
 
 
-class StepSampler(Sampler[int]):
+class StepSampler(DistributedSampler[int]):
     """Yields the numbers of the next `num_steps` training steps.
+
+    That it is a `DistributedSampler` tells Lightning that the work is divided between the processes already.
 
     The start is asked for at each `iter`, so an epoch, a resumed run and a loader with persistent workers all
     go on where the run stands. A run resumed within an epoch stops asking when that epoch's steps are done.
@@ -126,6 +148,7 @@ class StepSampler(Sampler[int]):
     """
 
     def __init__(self, start: Callable[[], int], num_steps: int) -> None:
+        super().__init__(range(num_steps), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]
         self._start = start
         self._num_steps = num_steps
 
@@ -147,20 +170,32 @@ class EvaluationBatches(Dataset[EvaluationBatch]):
         images: For each of T tasks `(N_t, C, H, W)` uint8; N_t may be 0.
         labels: For each task `(N_t,)` int64.
         batch_size: Largest number of images in a batch.
+        rank: Of W processes that share the images, this one's number; it takes every W-th batch. All have the same
+            number of batches, the last of which may be without images: a process that had none would leave the others
+            waiting for its counts.
+        world_size: W.
     """
 
-    def __init__(self, images: Sequence[Tensor], labels: Sequence[Tensor], batch_size: int) -> None:
+    def __init__(
+        self, images: Sequence[Images], labels: Sequence[Tensor], batch_size: int, rank: int = 0, world_size: int = 1
+    ) -> None:
         self._images = list(images)
         self._labels = list(labels)
         self._batch_size = batch_size
         starts = [(start, task) for task, y in enumerate(self._labels) for start in range(0, len(y), batch_size)]
         self._batches = sorted(starts)
+        self._rank, self._world_size = rank, world_size
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return -(-len(self._batches) // self._world_size)
 
     def __getitem__(self, index: int) -> EvaluationBatch:
-        start, task = self._batches[index]
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index} is not in [0, {len(self)}).")
+        number = index * self._world_size + self._rank
+        # Past the end is the padding that makes ranks equally long.
+        start, task = self._batches[number] if number < len(self._batches) else (len(self._labels[0]), 0)
         chunk = slice(start, start + self._batch_size)
+        images = all_images(self._images[task][chunk])
         # Copies, since a worker sends the whole storage behind a view.
-        return EvaluationBatch(task, self._images[task][chunk].clone(), self._labels[task][chunk].clone())
+        return EvaluationBatch(task, images.clone(), self._labels[task][chunk].clone())

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lws_lightning.data.streaming import Images
+
 __all__ = ["TaskData", "stratified_subset"]
 
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
-    """The images and labels of one task, held whole in memory.
+    """The images and labels of one task. Images are tensors, or a `StreamedImages` where memory does not hold them.
 
     Attributes:
         name: Name of the task, as in the option `tasks`.
@@ -27,11 +29,11 @@ class TaskData:
 
     name: str
     num_classes: int
-    train_images: Tensor
+    train_images: Images
     train_labels: Tensor
-    test_images: Tensor
+    test_images: Images
     test_labels: Tensor
-    unused_images: Tensor
+    unused_images: Images
     unused_labels: Tensor
     class_names: tuple[str, ...] | None = None
 

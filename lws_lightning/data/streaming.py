@@ -1,0 +1,86 @@
+"""Images that stay on disk until a batch needs them."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["Images", "StreamedImages", "all_images", "read_images"]
+
+
+class StreamedImages:
+    """Images that are read whenever they are needed; stands where a `(N, C, H, W)` uint8 tensor would.
+
+    Indexing selects images without reading any, so that subsets and splits are made as with a tensor.
+
+    Args:
+        files: What `decode` is called with, one for each image.
+        decode: Returns an image `(C, H, W)` uint8, the same for the same file whenever it is called. Loader processes
+            need their own copy, so it must be possible to pickle it.
+        image_shape: `(C, H, W)`.
+    """
+
+    dtype = torch.uint8
+    ndim = 4
+
+    def __init__(self, files: Sequence[str], decode: Callable[[str], Tensor], image_shape: Sequence[int]) -> None:
+        self.files = list(files)
+        self.decode = decode
+        self.image_shape = tuple(image_shape)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def shape(self) -> torch.Size:
+        """`(N, C, H, W)`."""
+        return torch.Size((len(self), *self.image_shape))
+
+    def __getitem__(self, index: slice | Tensor) -> "StreamedImages":
+        files = self.files[index] if isinstance(index, slice) else [self.files[i] for i in index.tolist()]
+        return StreamedImages(files, self.decode, self.image_shape)
+
+    def read(self, index: Tensor | None = None) -> Tensor:
+        """Reads some images.
+
+        Args:
+            index: `(n,)` int64 in `[0, N)`; None: all.
+
+        Returns:
+            `(n, C, H, W)` uint8.
+
+        Raises:
+            ValueError: An image has another shape than declared.
+            Exception: Whatever `decode` raises.
+        """
+        files = self.files if index is None else [self.files[i] for i in index.tolist()]
+        images = torch.empty(len(files), *self.image_shape, dtype=torch.uint8)
+        for image, file in zip(images, files, strict=True):
+            decoded = self.decode(file)
+            if decoded.shape != image.shape:
+                raise ValueError(f"{file}: an image of shape {tuple(decoded.shape)} instead of {self.image_shape}.")
+            image.copy_(decoded)
+        return images
+
+
+Images = Tensor | StreamedImages
+"""`(N, C, H, W)` uint8 images, in memory or read when they are needed."""
+
+
+def read_images(images: Images, index: Tensor, out: Tensor) -> None:
+    """Writes `images[index]` into `out`.
+
+    Args:
+        images: `(N, C, H, W)` uint8.
+        index: `(n,)` int64 in `[0, N)`.
+        out: `(n, C, H, W)` uint8.
+    """
+    if isinstance(images, Tensor):
+        torch.index_select(images, 0, index, out=out)  # once, not gather and stack
+    else:
+        out.copy_(images.read(index))
+
+
+def all_images(images: Images) -> Tensor:
+    """Returns the images as one tensor, `(N, C, H, W)` uint8; streamed ones are read, all of them."""
+    return images if isinstance(images, Tensor) else images.read()
