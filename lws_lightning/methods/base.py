@@ -21,6 +21,7 @@ from lws_lightning.methods.resume import (
     refuse_import_path,
 )
 from lws_lightning.methods.trained import TrainedMethod
+from lws_lightning.methods.weighting import normalised_weights
 from lws_lightning.networks import (
     BaseNetwork,
     Initialization,
@@ -66,6 +67,10 @@ class MultiTaskMethod(TrainedMethod):
             after the other, none of which computes more images at any layer; an image counts once for each distinct
             prefix of the assignments that it is computed under. At least the batch size. None: in one pass. Results
             differ by rounding only.
+        loss_weights: How much each task counts in the mean over tasks that is minimised: a number for each task in
+            order, or by name, where a task without one weighs 1. Only their ratios matter; equal weights are those of
+            the paper. The logged losses are without weights. Adam divides by the size of a gradient, so that weights
+            matter where tasks share and hardly for weights that one task has alone.
         seed: For initial weights, populations and whatever else is drawn. None: the seed of `seed_everything`.
     """
 
@@ -86,6 +91,7 @@ class MultiTaskMethod(TrainedMethod):
         running_stats: RunningStats = "mean",
         initialization: Initialization | None = None,
         max_images_per_pass: int | None = None,
+        loss_weights: dict[str, float] | list[float] | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(task_names, validation_prefix)
@@ -102,6 +108,7 @@ class MultiTaskMethod(TrainedMethod):
         self.lr_schedule, self.warmup_steps = lr_schedule, warmup_steps
         self.clip_grad_norm = clip_grad_norm
         self.max_images_per_pass = max_images_per_pass
+        self.loss_weights = normalised_weights(loss_weights, task_names)
         self.seed = resolve_seed(seed)
         self.image_shape = tuple(image_shape)
         self.initialization = initialization

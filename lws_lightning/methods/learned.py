@@ -40,7 +40,8 @@ class LearnedWeightSharing(SearchedMethod):
         credit: `joint`: a population is ranked by the mean loss over the tasks, and all tasks get the same utilities
             (the paper's). `per_task`: each task's losses are ranked among themselves and move that task's categoricals
             alone. A task's loss depends on its own part of an assignment only, so with many tasks the joint ranks are
-            mostly the noise of the others (docs/algorithm.md).
+            mostly the noise of the others (docs/algorithm.md). `loss_weights` weigh the joint mean, and play no part in
+            `per_task`, where every task is ranked by itself.
         initial_probs: Prior knowledge, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
         **options: See `MultiTaskMethod`.
     """
@@ -101,7 +102,8 @@ class LearnedWeightSharing(SearchedMethod):
         with torch.no_grad(), self.network.evaluating():
             losses = self.population_losses(batch, population).cpu()
         self.refuse_non_finite(losses, "NES")
-        credited = losses.mean(1) if self.credit == "joint" else losses
+        # A weight would not change the order of a task's own losses.
+        credited = self.weigh(losses, range(losses.shape[1])).mean(1) if self.credit == "joint" else losses
         self.distribution.update(population, rank_utilities(credited), self.nes_lr)
         return losses
 

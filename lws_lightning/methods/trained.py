@@ -35,6 +35,8 @@ class TrainedMethod(EvaluatedMethod):
     warmup_steps: int
     clip_grad_norm: float | None
     max_images_per_pass: int | None
+    loss_weights: Tensor | None = None
+    """`(T,)` float64 with a mean of 1; None: all tasks count alike."""
 
     # What a subclass may change
 
@@ -56,8 +58,15 @@ class TrainedMethod(EvaluatedMethod):
         return task_losses(logits, labels)
 
     def objective(self, losses: Tensor, tasks: range) -> Tensor:
-        """Returns what is minimised in the mean, of the shape `(S, T')` of the losses of a pass (see `losses_of`)."""
+        """Returns what is minimised in the (weighted) mean, `(S, T')`, of the losses of a pass (see `losses_of`)."""
         return losses
+
+    def weigh(self, losses: Tensor, tasks: range) -> Tensor:
+        """Multiplies each task's losses `(S, T')` by its loss weight; `tasks` as for `losses_of`."""
+        if self.loss_weights is None:
+            return losses
+        numbers = self.tasks_in_training()
+        return losses * self.loss_weights[[numbers[task] for task in tasks]].to(losses)
 
     def penalty(self) -> Tensor | None:
         """Returns what is minimised besides, a scalar, or None."""
@@ -126,7 +135,8 @@ class TrainedMethod(EvaluatedMethod):
         if len(passes) == 1:
             losses = self.losses_of(self.run_networks(images, population), batch.labels, passes[0].tasks)
             if backward:
-                self.manual_backward(self.objective(losses, passes[0].tasks).mean())
+                tasks = passes[0].tasks
+                self.manual_backward(self.weigh(self.objective(losses, tasks), tasks).mean())
             return losses.detach()
         of_passes = [self._pass_losses(images, batch.labels, population, part, backward) for part in passes]
         losses = of_passes[0].new_empty(1 if population is None else len(population), len(images))
@@ -146,7 +156,8 @@ class TrainedMethod(EvaluatedMethod):
         losses = self.losses_of(logits, labels[part.tasks.start : part.tasks.stop], part.tasks)
         if backward:
             size = 1 if population is None else len(population)
-            self.manual_backward(self.objective(losses, part.tasks).sum() / (size * len(images)))
+            objective = self.weigh(self.objective(losses, part.tasks), part.tasks)
+            self.manual_backward(objective.sum() / (size * len(images)))
         return losses.detach()
 
     def apply_gradients(self) -> None:

@@ -29,6 +29,8 @@ class UncertaintyWeighting(MultiTaskMethod):
       weights and no weight decay.
     - The mean over tasks, not the sum, so that the gradient is that of full sharing where all s_t are 0.
 
+    `loss_weights` weigh the whole of a task's term, s_t / 2 included, so that the s_t do not undo them.
+
     `train/loss` is the mean cross-entropy without weights, comparable with other methods. A prediction costs what it
     costs under full sharing; the weights of the losses play no part in it.
 
