@@ -15,8 +15,9 @@ from lws_lightning.randomness import generator_for
 __all__ = ["Augment", "EvaluationBatches", "Phase", "StepBatches", "StepSampler", "balanced_indices"]
 
 Phase = Literal["nes", "sgd"]
-Augment = Callable[[Tensor, int, int], Tensor]
-"""Called with a task's images `(B, C, H, W)` uint8, the step and the task; returns as many of the same kind."""
+Augment = Callable[[Tensor, int, int, int], Tensor]
+"""Called with B images of a task, `(B, C, H, W)` uint8, the step, the task, and the place of the first of them in the
+step's batch of all processes; returns as many images of the same kind."""
 
 
 class _IndexStream:
@@ -129,7 +130,7 @@ class StepBatches(Dataset[StepBatch]):
             index = stream.window((step * self._world_size + self._rank) * size, size)
             read_images(self._images[task], index, out=images[task])
             if augment is not None:
-                images[task] = augment(images[task], step, task)
+                images[task] = augment(images[task], step, task, self._rank * size)
             torch.index_select(self._labels[task], 0, index, out=labels[task])
         return TaskBatch(images, labels)
 
