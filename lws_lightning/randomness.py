@@ -10,7 +10,7 @@ import os
 
 import torch
 
-__all__ = ["generator_for", "resolve_seed"]
+__all__ = ["generator_for", "resolve_seed", "seed_for"]
 
 
 def generator_for(seed: int, *counters: int | str) -> torch.Generator:
@@ -21,8 +21,13 @@ def generator_for(seed: int, *counters: int | str) -> torch.Generator:
         *counters: What is drawn, for example `("population", step, "nes")`. Different counters give
             independent streams.
     """
+    return torch.Generator().manual_seed(seed_for(seed, *counters))
+
+
+def seed_for(seed: int, *counters: int | str) -> int:
+    """Returns the seed in [0, 2^63) that `generator_for` uses, for generators of other devices."""
     digest = hashlib.blake2b(repr((seed, *counters)).encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    return int.from_bytes(digest, "little") >> 1
 
 
 def resolve_seed(seed: int | None) -> int:

@@ -7,6 +7,7 @@ from lws_lightning.sharing.mixing import MixingUnit
 from lws_lightning.sharing.network import MultiTaskNetwork
 from lws_lightning.sharing.passes import PopulationPass, check_max_images, split_population
 from lws_lightning.sharing.plan import LayerPlan, PopulationPlan, plan_population
+from lws_lightning.sharing.random_layers import TaskAttention, TaskRandom, convert_random_layers, restore_random_layers
 from lws_lightning.sharing.soft_order import SoftOrderNetwork
 from lws_lightning.sharing.task_networks import TaskNetworks
 
@@ -21,9 +22,13 @@ __all__ = [
     "RunningStats",
     "SharedLayer",
     "SoftOrderNetwork",
+    "TaskAttention",
     "TaskBatchNorm",
     "TaskNetworks",
+    "TaskRandom",
     "check_max_images",
+    "convert_random_layers",
     "plan_population",
+    "restore_random_layers",
     "split_population",
 ]

@@ -79,17 +79,20 @@ class ColumnNetwork(GatedNetworks):
 
     def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
         """Computes the mixed activations of each task's own column."""
-        columns = len(self.heads)
+        columns, draws = len(self.heads), self.pass_draws(tasks)
         activations, in_columns, index = channels_last(images), 1, 0
         parts: list[Tensor] = []
-        for layer in self._chain:
+        for position, layer in enumerate(self._chain):
             common = isinstance(layer, CommonLayer)
             plan = task_plan(1 if common else columns, in_columns, tasks, columns)
-            activations = layer(activations, plan, batch_size)
+            with draws.layer(position, layer.copies, plan):
+                activations = layer(activations, plan, batch_size)
             if common:
                 continue
             unit, last = self._units[index], index == len(self._units) - 1
             activations = unit.read(activations, tasks) if last else unit(activations)
+            if last:
+                draws.restart(tasks)
             in_columns = 1 if last else columns
             if self.skip is not None and index in self.skip:
                 own = activations if last else _own_column(activations, tasks, columns)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from lws_lightning.sharing.batch_norm import Visits, visiting
 from lws_lightning.sharing.passes import PopulationPass
 from lws_lightning.sharing.plan import LayerPlan
+from lws_lightning.sharing.random_layers import PassDraws
 from lws_lightning.sharing.task_networks import TaskNetworks, norms_of
 
 __all__ = ["GatedNetworks", "task_plan"]
@@ -35,7 +36,7 @@ class GatedNetworks(TaskNetworks):
         tasks = range(len(self.heads)) if part is None else part.tasks
         batch_size = images.shape[1]
         features = self.features(images[tasks.start : tasks.stop].flatten(0, 1), tasks, batch_size)
-        return _run_heads(self.heads, features, tasks, batch_size)
+        return _run_heads(self.heads, features, tasks, batch_size, self.pass_draws(tasks))
 
     def forward_task(self, images: Tensor, assignment: None, task: int) -> Tensor:
         """Runs `(N, ...)` images of one task; returns `(N, classes)` logits."""
@@ -71,12 +72,15 @@ def task_plan(copies: int, in_columns: int, tasks: Sequence[int], num_tasks: int
     )
 
 
-def _run_heads(heads: nn.ModuleList, features: Tensor, tasks: Sequence[int], batch_size: int) -> list[Tensor]:
+def _run_heads(
+    heads: nn.ModuleList, features: Tensor, tasks: Sequence[int], batch_size: int, draws: PassDraws
+) -> list[Tensor]:
     """Applies each task's head to its part of `(T' * B, ...)`; returns logits `(1, B, classes_t)` for each."""
     first = torch.zeros(1, dtype=torch.int64)
     visit = Visits(1, first, first, 1)
     logits = []
-    for task, own in zip(tasks, torch.split(features, batch_size), strict=True):
-        with visiting([(norm, visit) for norm in norms_of(heads[task])]):
+    for node, (task, own) in enumerate(zip(tasks, torch.split(features, batch_size), strict=True)):
+        norms = [(norm, visit) for norm in norms_of(heads[task])]
+        with visiting(norms), draws.head(heads[task], [node]):
             logits.append(heads[task](own).unsqueeze(0))
     return logits

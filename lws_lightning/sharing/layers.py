@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from lws_lightning.sharing.batch_norm import Visits, convert_batch_norms
 from lws_lightning.sharing.fusion import run_copies
 from lws_lightning.sharing.plan import LayerPlan
+from lws_lightning.sharing.random_layers import convert_random_layers
 
 __all__ = ["CommonLayer", "SharedLayer", "gather_nodes"]
 
@@ -32,7 +33,9 @@ class SharedLayer(nn.Module):
         super().__init__()
         if num_weights < 1:
             raise ValueError(f"A weight set needs at least one weight, but num_weights is {num_weights}.")
-        self.copies = nn.ModuleList(convert_batch_norms(copy.deepcopy(block)) for _ in range(num_weights))
+        self.copies = nn.ModuleList(
+            convert_random_layers(convert_batch_norms(copy.deepcopy(block))) for _ in range(num_weights)
+        )
         if initialise is not None:
             for number, module in enumerate(self.copies):
                 initialise(module, number)

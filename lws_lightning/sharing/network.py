@@ -77,14 +77,18 @@ class MultiTaskNetwork(TaskNetworks):
             images, tasks = images[part.tasks.start : part.tasks.stop], [tasks[task] for task in part.tasks]
             visit_numbers = torch.tensor(part.rows)
         activations = channels_last(images.flatten(0, 1))
-        for layer, layer_plan in zip(self._chain, plan.layers, strict=True):
-            activations = layer(activations, layer_plan, batch_size)
+        draws = self.pass_draws(tasks)
+        for position, (layer, layer_plan) in enumerate(zip(self._chain, plan.layers, strict=True)):
+            with draws.layer(position, layer.copies, layer_plan):
+                activations = layer(activations, layer_plan, batch_size)
         features = gather_nodes(activations, plan.leaves, batch_size)
         leaves_of_tasks = torch.split(features, [count * batch_size for count in plan.leaves_per_task])
+        leaf_nodes = torch.split(plan.leaves, list(plan.leaves_per_task))
         logits = []
-        for task, leaf_of, leaves in zip(tasks, plan.leaf_of.T, leaves_of_tasks, strict=True):
+        for task, leaf_of, leaves, nodes in zip(tasks, plan.leaf_of.T, leaves_of_tasks, leaf_nodes, strict=True):
             visits = Visits(len(leaves) // batch_size, leaf_of, visit_numbers, size)
-            with visiting([(norm, visits) for norm in norms_of(self.heads[task])]):
+            norms = [(norm, visits) for norm in norms_of(self.heads[task])]
+            with visiting(norms), draws.head(self.heads[task], nodes.tolist()):
                 outputs = self.heads[task](leaves)
             outputs = outputs.view(-1, batch_size, outputs.shape[-1])
             logits.append(outputs.index_select(0, leaf_of.to(outputs.device, non_blocking=True)))

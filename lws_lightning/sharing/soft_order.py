@@ -58,13 +58,15 @@ class SoftOrderNetwork(GatedNetworks):
 
     def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
         """Computes the output of the chain."""
-        activations = channels_last(images)
+        activations, draws = channels_last(images), self.pass_draws(tasks)
         weights = self.scale_weights(tasks)
         for position, layer in enumerate(self._chain):
             plan = task_plan(layer.num_weights, 1, tasks, len(self.heads))
-            activations = layer(activations, plan, batch_size)
+            with draws.layer(position, layer.copies, plan):
+                activations = layer(activations, plan, batch_size)
             if position in self.mixed:
                 activations = _mix(activations, weights[:, position - self.mixed.start])
+                draws.restart(tasks)
         return activations
 
     def task_modules(self, assignment: None, task: int) -> list[nn.Module]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, convert_batch_norms
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.passes import PopulationPass
+from lws_lightning.sharing.random_layers import PassDraws, SeedOf, convert_random_layers, is_random
 
 __all__ = ["TaskNetworks", "norms_of", "passes_of_tasks"]
 
@@ -32,7 +33,9 @@ class TaskNetworks(nn.Module, ABC):
         super().__init__()
         for name, module in modules.items():
             self.add_module(name, module)
-        self.heads = nn.ModuleList(convert_batch_norms(head) for head in heads)
+        self.heads = nn.ModuleList(convert_random_layers(convert_batch_norms(head)) for head in heads)
+        self._is_random = is_random(self)
+        self._seed_of: SeedOf | None = None
         for parameter in self.parameters():
             parameter.data = channels_last(parameter.data)
 
@@ -84,6 +87,19 @@ class TaskNetworks(nn.Module, ABC):
         """Counts the distinct parameters that the tasks' networks consist of."""
         used = {p for task in range(len(self.heads)) for p in self.task_parameters(assignment, task)}
         return sum(parameter.numel() for parameter in used)
+
+    def draw_by(self, seed_of: SeedOf | None) -> None:
+        """Chooses what the masks of dropout and its kin depend on in training.
+
+        Args:
+            seed_of: Makes a seed of counters, to which the network adds the layer, the task and the copies that the
+                task's batch has passed. To be set anew in every step. None: masks come from torch's global generator.
+        """
+        self._seed_of = seed_of
+
+    def pass_draws(self, tasks: Sequence[int]) -> PassDraws:
+        """Returns what tells the random layers of a pass over the batches of some tasks what they compute."""
+        return PassDraws(self._seed_of if self._is_random and self.training else None, tasks)
 
     def norms(self) -> Iterator[TaskBatchNorm]:
         """Yields every batch normalisation whose running statistics wait for `commit_running_stats`."""
