@@ -6,7 +6,7 @@ DEMO := runs/demo
 QUICKSTART := learned full none
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench release-check
+.PHONY: help install demo test lint format bench docs release-check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,11 @@ format: install ## let ruff format and repair
 bench: install ## time a training step against a plain loop over assignments and tasks
 	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.step
 
-release-check: install ## slow tests; then build the wheel and use it in an empty environment
+docs: install ## build the documentation into site/
+	$(BIN)/python -m pip install -q -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+release-check: install docs ## slow tests and the documentation; then build the wheel and use it in an empty environment
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 	rm -rf dist
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
