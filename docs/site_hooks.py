@@ -20,7 +20,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     """Turns formulas into MathML, which browsers show by themselves."""
     return _FORMULA.sub(
-        lambda found: convert(html.unescape(found[3]).strip(), display="inline" if found[2] == "(" else "block"), content
+        lambda found: convert(html.unescape(found[3]).strip(), display="inline" if found[2] == "(" else "block"),
+        content,
     )
 
 
