@@ -3,5 +3,6 @@
 from lws_lightning.search.distribution import SearchDistribution
 from lws_lightning.search.fitness import rank_utilities
 from lws_lightning.search.policy import RoutingPolicy
+from lws_lightning.search.price import marginal_parameters, shared_parameters
 
-__all__ = ["RoutingPolicy", "SearchDistribution", "rank_utilities"]
+__all__ = ["RoutingPolicy", "SearchDistribution", "marginal_parameters", "rank_utilities", "shared_parameters"]
