@@ -231,12 +231,6 @@ def test_missing_data_name_folder_and_remedy(lws, tmp_path):
     assert str(tmp_path / "empty") in str(error.value)
 
 
-def test_two_processes_are_refused(lws):
-    with pytest.raises(ValueError, match=r"trainer\.devices: 1"):
-        lws("fit", "--config", LEARNED, *SHORT, "--trainer.strategy", "ddp_fork", "--trainer.accelerator", "cpu",
-            "--trainer.devices", 2)  # fmt: skip
-
-
 def test_report_without_runs(lws, tmp_path):
     with pytest.raises(SystemExit, match="no run"):
         lws("report", tmp_path)

@@ -41,7 +41,7 @@ class RunRecord(Callback):
     - `latency`, the median `seconds` that one task's network needs for a `batch` of images, null before the end;
     - `seconds` (training), `seconds_evaluation` (with the pictures and checkpoints of an evaluation) and
       `seconds_per_step`, summed over resumes, null without training;
-    - `versions`, `hardware`, `precision`, `hparams`, `started`, `ended` (UTC).
+    - `versions`, `hardware`, `precision`, `processes`, `hparams`, `started`, `ended` (UTC).
 
     Numbers that are not finite are strings there, which `float` reads.
 
@@ -148,7 +148,7 @@ class RunRecord(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Writes the final record."""
-        if self._folder is not None:
+        if self._folder is not None and trainer.is_global_zero:
             module = as_sharing_module(pl_module, type(self).__name__)
             self._latency = {"batch": _LATENCY_BATCH, "seconds": module.inference_seconds(_LATENCY_BATCH)}
         self._write(trainer, pl_module, "finished")
@@ -288,6 +288,7 @@ class RunRecord(Callback):
             "versions": versions(),
             "hardware": hardware(trainer.strategy.root_device),
             "precision": str(trainer.precision),
+            "processes": trainer.world_size,
             "hparams": plain(getattr(module, "hparams", {})),
             "started": self._started,
             "ended": None if status == "running" else _now(),

@@ -255,7 +255,8 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         changed = {key: old for key, old in state_dict.items() if key in own and own[key] != old}
         fitting = self.trainer is None or self.trainer.state.fn == "fit"
         if not fitting:  # evaluation draws no batches
-            changed = {key: old for key, old in changed.items() if key not in {"seed", "batch_size", "processes", "distribute"}}
+            of_batches = {"seed", "batch_size", "distribute", "processes"}
+            changed = {key: old for key, old in changed.items() if key not in of_batches}
         for option in ("tasks", "seed"):
             if option in changed:
                 raise ValueError(
@@ -347,5 +348,5 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         images, labels = zip(*self._sources(split), strict=True)
         dataset = EvaluationBatches(images, labels, self.evaluation_batch_size, *self._ranks())
         # In order; the kind of sampler tells Lightning that the batches are divided between the processes already.
-        sampler = DistributedSampler(dataset, num_replicas=1, rank=0, shuffle=False)
+        sampler: DistributedSampler[int] = DistributedSampler(dataset, num_replicas=1, rank=0, shuffle=False)
         return DataLoader(dataset, sampler=sampler, **self._loader_options())

@@ -168,17 +168,22 @@ class MultiTaskMethod(TrainedMethod):
         """Lets checkpoint callbacks save the last good state when the run is stopped by an error or Ctrl-C."""
         # Every checkpoint of this module is taken after a complete step; the advice does not apply.
         warnings.filterwarnings("ignore", message="Using ModelCheckpoint with manual optimization")
+        # What is logged is the same on all ranks; and the buffers are equal by construction, pi on the CPU.
+        warnings.filterwarnings("ignore", message=r"It is recommended to use `self.log\(.*sync_dist=True")
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         for callback in self.trainer.checkpoint_callbacks:
             if hasattr(callback, "save_on_exception"):
                 callback.save_on_exception = True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the seed that is in force; see `resume` for a step that was interrupted."""
+        super().on_save_checkpoint(checkpoint)
         checkpoint["lws_seed"] = self.seed
         forget_unfinished_batch(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Obeys or refuses options that differ from the checkpoint's; see `resume`."""
+        super().on_load_checkpoint(checkpoint)
         if self._trainer is None or not self.trainer.training:
             return
         # Lightning casts the module after loading, so that float64 weights would be rounded on their way.

@@ -3,6 +3,14 @@
 from collections.abc import Sequence
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import (
+    DDPStrategy,
+    DeepSpeedStrategy,
+    FSDPStrategy,
+    ModelParallelStrategy,
+    SingleDeviceStrategy,
+)
+from lightning.pytorch.strategies.xla import XLAStrategy
 
 from lws_lightning.sharing import check_max_images
 
@@ -41,12 +49,7 @@ def check_trainer(trainer: Trainer) -> None:
             "trainer.accumulate_grad_batches cannot work, because this method optimises manually, and every training "
             "step is one update of pi and one of the weights. Use a larger data.batch_size instead."
         )
-    processes = max(trainer.world_size, trainer.num_devices * trainer.num_nodes)
-    if processes > 1:
-        raise ValueError(
-            f"This version trains in one process, but trainer.devices, trainer.num_nodes and trainer.strategy ask for "
-            f"{processes}: pi would drift apart between them. Set trainer.devices: 1 and trainer.num_nodes: 1."
-        )
+    _check_strategy(trainer)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         monitor = getattr(callback, "monitor", None)
         if isinstance(monitor, str) and monitor.split("/")[0] in ("test_curve", "test"):
@@ -54,6 +57,44 @@ def check_trainer(trainer: Trainer) -> None:
                 f"{type(callback).__name__} monitors {monitor!r}, but nothing may be selected by test images. Set "
                 "data.validation: split (or unused) and monitor 'val/error'."
             )
+
+
+def _check_strategy(trainer: Trainer) -> None:
+    """Refuses strategies under which processes cannot do what `distributed` describes."""
+    strategy = trainer.strategy
+    name = f"trainer.strategy {type(strategy).__name__}"
+    remedy = "Set trainer.strategy: ddp, or trainer.devices: 1 (see docs/distributed.md)."
+    if isinstance(strategy, FSDPStrategy | ModelParallelStrategy | DeepSpeedStrategy):
+        raise ValueError(
+            f"{name} cannot work: it shards the weights and gathers them for the forward pass of the whole module, but "
+            "a training step here runs several forward and backward passes, each through other weights. "
+            f"{remedy} To save memory, set model.max_images_per_pass."
+        )
+    if isinstance(strategy, SingleDeviceStrategy):
+        return
+    if not isinstance(strategy, DDPStrategy) or isinstance(strategy, XLAStrategy):
+        raise ValueError(f"{name} is not known to work: pi would drift apart between its processes. {remedy}")
+    if strategy._ddp_kwargs.get("static_graph"):
+        raise ValueError(
+            f"{name} with static_graph=True cannot work, because every step uses other weights than the one before. "
+            "Leave static_graph out."
+        )
+    if strategy._ddp_comm_hook is not None or strategy._model_averaging_period is not None:
+        raise ValueError(
+            f"{name} with ddp_comm_hook or model_averaging_period has no effect, because the method itself adds up the "
+            "gradients of all processes, once a step. Leave these options out."
+        )
+    processes = max(trainer.world_size, trainer.num_devices * trainer.num_nodes)
+    if processes > 1 and trainer.overfit_batches:  # type: ignore[attr-defined]
+        raise ValueError(
+            "trainer.overfit_batches cannot work with several processes, for Lightning would deal the repeated batches "
+            "out to them in its own way. Set trainer.devices: 1."
+        )
+    if getattr(strategy, "_layer_sync", None) is not None:
+        raise ValueError(
+            "trainer.sync_batchnorm cannot work, because it would normalise the images of several tasks together. "
+            "Leave it out; with data.distribute: tasks every task's batch is normalised whole."
+        )
 
 
 def check_pass_size(max_images: int | None, trainer: Trainer) -> None:

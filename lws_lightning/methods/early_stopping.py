@@ -127,6 +127,7 @@ class IndependentEarlyStopping(MultiTaskMethod):
 
     def on_train_start(self) -> None:
         """Ends a run that was resumed when all tasks had stopped."""
+        super().on_train_start()
         self._stop_if_done()
 
     def on_validation_epoch_end(self) -> None:

@@ -90,6 +90,8 @@ class EvaluatedMethod(LightningModule):
         self._evaluated_assignment = self.assignment
 
     def _evaluate(self, batch: EvaluationBatch) -> None:
+        if len(batch.labels) == 0:  # where the batches do not divide evenly between processes
+            return
         networks = self.networks_for_inference(batch.task)
         logits = networks.forward_task(self.to_inputs(batch.images), self._evaluated_assignment, batch.task)
         self.errors.update(batch.task, logits, batch.labels)

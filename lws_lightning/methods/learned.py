@@ -100,7 +100,7 @@ class LearnedWeightSharing(SearchedMethod):
         """
         population = self._sample(self.nes_samples, "nes")
         with torch.no_grad(), self.network.evaluating():
-            losses = self.population_losses(batch, population).cpu()
+            losses = self.ranks.total(self.population_losses(batch, population)).cpu()
         self.refuse_non_finite(losses, "NES")
         # A weight would not change the order of a task's own losses.
         credited = self.weigh(losses, range(losses.shape[1])).mean(1) if self.credit == "joint" else losses

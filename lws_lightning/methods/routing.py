@@ -77,15 +77,15 @@ class RoutingNetworks(SearchedMethod):
         super().__init__(**options)
         self.policy_lr, self.average_rate, self.collaboration = policy_lr, average_rate, collaboration
         self.distribution = RoutingPolicy(self.weights_per_layer, len(self.task_names), min_probability, initial_probs)
-        self._rewards: list[Tensor] = []
+        self._rewards = torch.zeros(0)
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Draws a route for each task, then takes one Adam step along it and one step of the policies."""
         generator = generator_for(self.seed, "population", self.global_step, "sgd")
         route = self.distribution.sample(1, generator)
-        self._rewards = []
+        self._rewards = torch.zeros(len(self.task_names), dtype=torch.float64, device=self.device)
         losses = self.compute_gradients(batch.sgd, route)
-        rewards = torch.cat(self._rewards).cpu()
+        rewards = self.ranks.total(self._rewards).cpu()
         with uninterrupted():
             self.distribution.learn(route[0], rewards, self.policy_lr, self.average_rate, self.collaboration)
             self.apply_gradients()
@@ -95,5 +95,5 @@ class RoutingNetworks(SearchedMethod):
     def losses_of(self, logits: Sequence[Tensor], labels: Tensor, tasks: range) -> Tensor:
         """Computes losses `(1, T')`, and keeps each task's mean of +1 and -1 for right and wrong predictions."""
         hits = [(out[0].argmax(-1) == label).double().mean() for out, label in zip(logits, labels, strict=True)]
-        self._rewards.append(2 * torch.stack(hits) - 1)
+        self._rewards[tasks.start : tasks.stop] = 2 * torch.stack(hits) - 1
         return super().losses_of(logits, labels, tasks)

@@ -8,7 +8,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
 from lws_lightning.batches import TaskBatch
-from lws_lightning.methods.evaluated import EvaluatedMethod
+from lws_lightning.methods.distributed import Ranks, local_backward, require_equal
 from lws_lightning.methods.losses import task_losses
 from lws_lightning.methods.optimization import (
     LRSchedule,
@@ -18,12 +18,13 @@ from lws_lightning.methods.optimization import (
     total_norm,
     uninterrupted,
 )
+from lws_lightning.methods.predicted import PredictedMethod
 from lws_lightning.sharing import MultiTaskNetwork, PopulationPass
 
 __all__ = ["TrainedMethod"]
 
 
-class TrainedMethod(EvaluatedMethod):
+class TrainedMethod(PredictedMethod):
     """T networks trained with Adam by manual optimization.
 
     A training step calls `compute_gradients`, which changes nothing that a checkpoint holds, and `apply_gradients`.
@@ -79,6 +80,28 @@ class TrainedMethod(EvaluatedMethod):
     def rescale_gradients(self) -> None:
         """Changes the gradients of the mean loss in place, where a method wants others."""
 
+    # Several processes
+
+    @property
+    def ranks(self) -> Ranks:
+        """This process among those of the run."""
+        return Ranks.of(self._trainer)
+
+    def on_train_start(self) -> None:
+        """Refuses to train if the processes of the run would not train the same networks."""
+        data = getattr(self.trainer, "datamodule", None)
+        optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
+        require_equal(
+            {
+                "the seeds (seed_everything)": self.seed,
+                "the options of the data": None if data is None else data.state_dict(),
+                "pi, weights or running statistics": self.state_dict(),
+                "Adam's state": optimizer.state_dict()["state"],
+                "the step": self.global_step,
+            },
+            self.device,
+        )
+
     # The update of the weights
 
     def compute_gradients(self, batch: TaskBatch, population: Tensor | None) -> Tensor:
@@ -99,11 +122,16 @@ class TrainedMethod(EvaluatedMethod):
         parameters = self._weights()
         clear_gradients(parameters)
         self.network.discard_running_stats()
-        losses = self.population_losses(batch, population, backward=True)
+        ranks = self.ranks
+        with local_backward(self._trainer):
+            losses = self.population_losses(batch, population, backward=True)
+            penalty = self.penalty()
+            if penalty is not None and ranks.rank == 0:  # once in the sum over ranks
+                self.manual_backward(penalty)
+        if ranks.several:
+            self._add_up_ranks(ranks, parameters, losses)
+        # What is checked from here on is the same on all ranks, so that all of them raise or none.
         self.refuse_non_finite(losses, "SGD")
-        penalty = self.penalty()
-        if penalty is not None:
-            self.manual_backward(penalty)
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None:
             scaler.unscale_(self.optimizers().optimizer)  # type: ignore[union-attr]
@@ -115,8 +143,24 @@ class TrainedMethod(EvaluatedMethod):
             nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
         return losses
 
+    def _add_up_ranks(self, ranks: Ranks, parameters: Sequence[nn.Parameter], losses: Tensor) -> None:
+        """Replaces gradients, losses and what the batch normalisations have seen by those of all ranks."""
+        losses.mul_(ranks.weight)
+        norms = list(self.network.norms())
+        seen = [norm.pending(ranks.weight) for norm in norms]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        ranks.add_up([*gradients, losses, *seen])
+        if not seen:
+            return
+        shares = torch.stack([statistics[-2:] for statistics in seen]).tolist()  # one copy from the device
+        for norm, statistics, (kept, processes) in zip(norms, seen, shares, strict=True):
+            norm.replace_pending(statistics[:-2], kept, processes)
+
     def population_losses(self, batch: TaskBatch, population: Tensor | None, backward: bool = False) -> Tensor:
         """Computes the losses of a population in passes of at most `max_images_per_pass`.
+
+        Of several ranks each computes its own part: the losses on its own images, or zeros for the tasks of the others.
+        So does the gradient: their sum over ranks is that of the mean loss.
 
         Args:
             batch: B images of each task.
@@ -130,19 +174,33 @@ class TrainedMethod(EvaluatedMethod):
         Raises:
             ValueError: If `max_images_per_pass` is less than B.
         """
-        images = self.to_inputs(batch.images)
+        ranks, num_tasks = self.ranks, len(batch.images)
+        own = ranks.tasks(num_tasks)
+        images = self._own_inputs(batch.images, own)
         passes = self.network.passes(population, images.shape[1], self.max_images_per_pass)
-        if len(passes) == 1:
+        if len(passes) == 1 and len(own) == num_tasks:
             losses = self.losses_of(self.run_networks(images, population), batch.labels, passes[0].tasks)
             if backward:
                 tasks = passes[0].tasks
-                self.manual_backward(self.weigh(self.objective(losses, tasks), tasks).mean())
+                objective = self.weigh(self.objective(losses, tasks), tasks).mean()
+                self.manual_backward(objective * ranks.weight if ranks.several else objective)
             return losses.detach()
-        of_passes = [self._pass_losses(images, batch.labels, population, part, backward) for part in passes]
-        losses = of_passes[0].new_empty(1 if population is None else len(population), len(images))
-        for part, found in zip(passes, of_passes, strict=True):
+        size = 1 if population is None else len(population)
+        dtype = torch.promote_types(images.dtype, torch.float32)
+        losses = torch.zeros(size, num_tasks, dtype=dtype, device=images.device)
+        for part in ranks.own_passes(passes, num_tasks):
+            found = self._pass_losses(images, batch.labels, population, part, backward)
             losses[list(part.rows), part.tasks.start : part.tasks.stop] = found
         return losses
+
+    def _own_inputs(self, images: Tensor, tasks: range) -> Tensor:
+        """Returns the input of the networks for the tasks at some positions; what stands at the others is undefined."""
+        if len(tasks) == len(images):
+            return self.to_inputs(images)
+        computed = self.to_inputs(images[tasks.start : tasks.stop])
+        inputs = computed.new_empty(images.shape)
+        inputs[tasks.start : tasks.stop] = computed
+        return inputs
 
     def run_networks(self, images: Tensor, population: Tensor | None, **part: PopulationPass) -> list[Tensor]:
         """Returns the logits of the tasks in training; see the network's `forward`."""
@@ -157,7 +215,8 @@ class TrainedMethod(EvaluatedMethod):
         if backward:
             size = 1 if population is None else len(population)
             objective = self.weigh(self.objective(losses, part.tasks), part.tasks)
-            self.manual_backward(objective.sum() / (size * len(images)))
+            share = self.ranks.weight if self.ranks.several else 1.0
+            self.manual_backward(objective.sum() * share / (size * len(images)))
         return losses.detach()
 
     def apply_gradients(self) -> None:

@@ -121,6 +121,38 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.num_batches_tracked.add_(1)
         self._pending = {}
 
+    def pending(self, weight: float) -> Tensor:
+        """Returns what would be committed, in a form that can be added up over processes.
+
+        Args:
+            weight: By what this process's statistics count in the sum.
+
+        Returns:
+            `(2 C + 2,)`: what is added to mean and variance, times `weight`; the share of the old statistics that is
+            kept; 1. Zeros where this process has seen nothing.
+        """
+        reference = self.running_mean if self.weight is None else self.weight
+        summed = torch.zeros(2 * self.num_features + 2, device=None if reference is None else reference.device)
+        if reference is not None:
+            summed = summed.to(torch.promote_types(reference.dtype, torch.float32))
+        for mean, variance, kept in self._pending.values():
+            summed[:-2] += torch.cat([mean, variance]) * weight
+            summed[-2], summed[-1] = kept, 1
+        return summed
+
+    def replace_pending(self, statistics: Tensor, kept: float, processes: float) -> None:
+        """Takes a sum of what `pending` returned in place of what this process has seen.
+
+        Args:
+            statistics: All but the last two entries.
+            kept: The last but one.
+            processes: The last.
+        """
+        self._pending = {}
+        if processes > 0:
+            mean, variance = statistics.chunk(2)
+            self._pending[0] = (mean, variance, kept / processes)
+
     def discard(self) -> None:
         """Forgets what has been seen since the last commit."""
         self._pending = {}
