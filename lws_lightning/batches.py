@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Distribute", "EvaluationBatch", "StepBatch", "TaskBatch"]
+__all__ = ["Distribute", "EvaluationBatch", "PredictionBatch", "StepBatch", "TaskBatch"]
 
 Distribute = Literal["examples", "tasks"]
 """How the processes of a run divide a step: see `MultiTaskDataModule`."""
@@ -41,3 +41,19 @@ class EvaluationBatch(NamedTuple):
     task: int
     images: Tensor
     labels: Tensor
+
+
+class PredictionBatch(NamedTuple):
+    """Some images without labels.
+
+    Attributes:
+        images: `(N, C, H, W)` uint8 in [0, 255].
+        files: Where each image comes from.
+        tasks: The tasks whose networks are to see them.
+        broken: Files that were to be among them and cannot be read, each with the reason.
+    """
+
+    images: Tensor
+    files: tuple[str, ...]
+    tasks: tuple[int, ...]
+    broken: tuple[tuple[str, str], ...] = ()

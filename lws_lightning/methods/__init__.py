@@ -8,6 +8,7 @@ from lws_lightning.methods.evaluation import Evaluation, TaskEvaluation
 from lws_lightning.methods.fixed import FixedSharing
 from lws_lightning.methods.learned import LearnedWeightSharing
 from lws_lightning.methods.optimization import NonFiniteError
+from lws_lightning.methods.restored import method_from_checkpoint
 from lws_lightning.methods.routing import RoutingNetworks
 from lws_lightning.methods.sluice import Sluice
 from lws_lightning.methods.soft_layer_ordering import SoftLayerOrdering
@@ -27,4 +28,5 @@ __all__ = [
     "TaskEvaluation",
     "UncertaintyWeighting",
     "check_trainer",
+    "method_from_checkpoint",
 ]

@@ -6,6 +6,7 @@ from lws_lightning.sharing.layers import CommonLayer, SharedLayer
 from lws_lightning.sharing.mixing import MixingUnit
 from lws_lightning.sharing.network import MultiTaskNetwork
 from lws_lightning.sharing.passes import PopulationPass, check_max_images, split_population
+from lws_lightning.sharing.plain import plain_chain
 from lws_lightning.sharing.plan import LayerPlan, PopulationPlan, plan_population
 from lws_lightning.sharing.random_layers import TaskAttention, TaskRandom, convert_random_layers, restore_random_layers
 from lws_lightning.sharing.soft_order import SoftOrderNetwork
@@ -28,6 +29,7 @@ __all__ = [
     "TaskRandom",
     "check_max_images",
     "convert_random_layers",
+    "plain_chain",
     "plan_population",
     "restore_random_layers",
     "split_population",
