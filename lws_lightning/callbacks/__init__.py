@@ -1,5 +1,6 @@
 """What watches a run: scalars and pictures of the sharing, and the record in the run folder."""
 
+from lws_lightning.callbacks.affinity import affinity_figure, affinity_of_assignment, affinity_of_probabilities
 from lws_lightning.callbacks.curve import rows_of_csv
 from lws_lightning.callbacks.drawing import copy_letter, ink_on, picture_png, picture_svg, shorten, text_width, tint
 from lws_lightning.callbacks.folder import run_folder, write_atomically
@@ -15,6 +16,9 @@ __all__ = [
     "SharingModule",
     "SharingMonitor",
     "StepProgressBar",
+    "affinity_figure",
+    "affinity_of_assignment",
+    "affinity_of_probabilities",
     "assignment_figure",
     "copy_letter",
     "groups_text",

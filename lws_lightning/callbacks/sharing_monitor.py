@@ -8,6 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 
+from lws_lightning.callbacks.affinity import affinity_figure, affinity_of_probabilities
 from lws_lightning.callbacks.drawing import picture_array, picture_png
 from lws_lightning.callbacks.folder import CarefulWriter, is_dry_run, run_folder
 from lws_lightning.callbacks.pictures import assignment_figure, groups_text, probabilities_figure
@@ -25,9 +26,10 @@ class SharingMonitor(Callback):
     layers) and `sharing/parameters`. Fixed sharing has no entropies; where no assignment describes the sharing, neither
     distinct weights nor a picture of the assignment exist.
 
-    At each evaluation and at the end of the training, TensorBoard gets the figures `sharing/assignment` and
-    `sharing/probabilities` and the histogram `sharing/probabilities_histogram`; at the end also the text
-    `sharing/groups`. The last pictures are PNG files in `pictures/` of the run folder, with TensorBoard or without.
+    At each evaluation and at the end of the training, TensorBoard gets the figures `sharing/assignment`,
+    `sharing/probabilities` and `sharing/affinity` (how likely two tasks share a layer, with two tasks or more) and the
+    histogram `sharing/probabilities_histogram`; at the end also the text `sharing/groups`. The last pictures are PNG
+    files in `pictures/` of the run folder, with TensorBoard or without.
 
     Args:
         pictures_every_evaluation: False draws at the end only. With 50 tasks and 20 copies drawing takes about a
@@ -118,6 +120,10 @@ def _figures(module: SharingModule) -> dict[str, Figure]:
         figures["assignment"] = assignment_figure(module.assignment, *names)
     if module.distribution is not None:
         figures["probabilities"] = probabilities_figure(module.distribution.probs, *names)
+        if len(module.task_names) > 1:
+            affinity = affinity_of_probabilities(module.distribution.probs)
+            subtitle = "The probability that both use the same copy, from the search distribution."
+            figures["affinity"] = affinity_figure(affinity, *names[:2], subtitle=subtitle)
     return figures
 
 

@@ -76,7 +76,7 @@ def test_nothing_is_computed_between_the_steps_that_log(fit, make_module):
 
 def test_pictures_at_each_evaluation_and_the_end(fit, tmp_path):
     _, seen = fit(max_steps=5, num_sanity_val_steps=1)  # evaluations after 2 and 4
-    assert set(seen.Tags()["images"]) == {"sharing/assignment", "sharing/probabilities"}
+    assert set(seen.Tags()["images"]) == {"sharing/assignment", "sharing/probabilities", "sharing/affinity"}
     for tag in seen.Tags()["images"]:
         assert [event.step for event in seen.Images(tag)] == [2, 4, 5]
         assert min(seen.Images(tag)[0].width, seen.Images(tag)[0].height) > 100
@@ -117,13 +117,18 @@ def test_fixed_sharing_has_one_picture_and_no_entropy(fit, make_module, tmp_path
     assert [path.name for path in tmp_path.rglob("*.png")] == ["assignment.png"]
 
 
+def test_one_task_has_no_affinity(fit, make_module):
+    _, seen = fit(module=make_module(task_names=("alone",)), max_steps=2)
+    assert set(seen.Tags()["images"]) == {"sharing/assignment", "sharing/probabilities"}
+
+
 @pytest.mark.parametrize("tensorboard", [True, False])
 def test_files_in_the_run_folder(make_trainer, make_module, make_data, tmp_path, tensorboard):
     logger = TensorBoardLogger(tmp_path, name="tb") if tensorboard else False
     trainer = make_trainer(SharingMonitor(), logger=logger)
     trainer.fit(make_module(), datamodule=make_data())
     folder = (tmp_path / "tb" / "version_0" if tensorboard else tmp_path) / "pictures"
-    assert sorted(path.name for path in folder.iterdir()) == ["assignment.png", "probabilities.png"]
+    assert sorted(path.name for path in folder.iterdir()) == ["affinity.png", "assignment.png", "probabilities.png"]
     with Image.open(folder / "assignment.png") as image:
         assert image.format == "PNG"
         assert image.width > 100
