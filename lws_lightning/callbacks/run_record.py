@@ -9,7 +9,15 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lws_lightning.callbacks.curve import curve_csv, curve_row, entropies, evaluation_record, put_row, rows_of_csv
+from lws_lightning.callbacks.curve import (
+    curve_csv,
+    curve_row,
+    entropies,
+    evaluation_record,
+    probabilities,
+    put_row,
+    rows_of_csv,
+)
 from lws_lightning.callbacks.environment import hardware, plain, versions
 from lws_lightning.callbacks.folder import CarefulWriter, is_dry_run, run_folder
 from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
@@ -35,8 +43,9 @@ class RunRecord(Callback):
     - `status` (`running`, `finished`, `interrupted` or `failed`) and `message`, the exception;
     - `method`, `network`, `data`, `task_names`, `layer_names`, `weights_per_layer`, `seed`, `step`, `max_steps`;
     - `evaluation` (the last of the curve) and `test`, each with errors in percent and numbers of images, or null;
-    - `entropies` (null for fixed sharing), `assignment` (null where none describes the sharing), `details` (what else a
-      method says of it), `parameters_in_use`, `parameters_total`;
+    - `entropies` and `probabilities` (the search distribution, by layer and task one number a copy, to six digits;
+      both null for fixed sharing), `assignment` (null where none describes the sharing), `details` (what else a method
+      says of it), `parameters_in_use`, `parameters_total`;
     - `inference`, by task the `parameters` that its prediction needs and the `multiply_adds` for one image;
     - `latency`, the median `seconds` that one task's network needs for a `batch` of images, null before the end;
     - `seconds` (training), `seconds_evaluation` (with the pictures and checkpoints of an evaluation) and
@@ -276,6 +285,7 @@ class RunRecord(Callback):
             "evaluation": self._evaluation,
             "test": None,
             "entropies": entropies(module.distribution, module.layer_names),
+            "probabilities": probabilities(module.distribution, module.weights_per_layer),
             "assignment": None if module.assignment is None else module.assignment.tolist(),
             "details": module.details(),
             "parameters_in_use": int(module.parameters_in_use()),

@@ -56,6 +56,8 @@ def test_record_of_a_finished_run(make_trainer, make_module, make_data, tmp_path
     assert record["entropies"]["layers"]["conv"] == pytest.approx(conv, abs=1e-5)
     assert record["entropies"]["normalized_layers"]["conv"] == pytest.approx(conv / 0.693147, abs=1e-4)
     assert record["entropies"]["mean"] == pytest.approx(sum(record["entropies"]["layers"].values()) / 2)
+    sure = [0.9, 0.1]
+    assert record["probabilities"] == [[sure, sure], [[0.9, 0.05, 0.05]] * 2]  # without padding
     assert 0 < record["seconds"] < 60
     assert 0 < record["seconds_evaluation"] < 60
     assert record["seconds_per_step"] == pytest.approx(record["seconds"] / 6)
@@ -90,6 +92,7 @@ def test_curve_has_a_row_for_each_evaluation(make_trainer, make_module, make_dat
 def test_fixed_sharing_has_no_entropies(make_trainer, make_module, make_data, tmp_path):
     make_trainer(RunRecord()).fit(make_module(fixed=True), datamodule=make_data())
     assert result(tmp_path)["entropies"] is None
+    assert result(tmp_path)["probabilities"] is None
     assert curve(tmp_path)[0]["entropy_mean"] == ""
 
 
