@@ -8,7 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lws_lightning.data import DKLMNIST, CIFAR100CoarseLabel, Digits, MultiTaskDataModule, Omniglot, TaskData
+    from lws_lightning.data import (
+        DKLMNIST,
+        CIFAR100CoarseLabel,
+        Digits,
+        ImageFolders,
+        MultiTaskDataModule,
+        Omniglot,
+        TaskData,
+    )
     from lws_lightning.methods import (
         CrossStitch,
         FixedSharing,
@@ -30,6 +38,7 @@ __all__ = [
     "CrossStitch",
     "Digits",
     "FixedSharing",
+    "ImageFolders",
     "IndependentEarlyStopping",
     "LearnedWeightSharing",
     "MultiTaskDataModule",
@@ -48,7 +57,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "data": ("DKLMNIST", "CIFAR100CoarseLabel", "Digits", "MultiTaskDataModule", "Omniglot", "TaskData"),
+    "data": (
+        "DKLMNIST",
+        "CIFAR100CoarseLabel",
+        "Digits",
+        "ImageFolders",
+        "MultiTaskDataModule",
+        "Omniglot",
+        "TaskData",
+    ),
     "methods": (
         "CrossStitch",
         "FixedSharing",

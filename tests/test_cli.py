@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from fakes import write_cifar100, write_dkl_mnist, write_omniglot
+from fakes import write_cifar100, write_dkl_mnist, write_folders, write_omniglot
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from locations import CONFIGS
@@ -53,6 +53,9 @@ def tiny_data(folder, root):
         return ("--data.root", write_dkl_mnist(root), "--data.train_images_per_task", 60)
     if folder == "cifar100":
         return ("--data.root", write_cifar100(root), "--data.tasks", "[fish, insects]", "--data.batch_size", 2)
+    if folder == "image_folders":
+        write_folders(root, {"cars": {"red": 9, "blue": 6}, "trees": {"oak": 7, "elm": 5, "fir": 8}})
+        return ("--data.root", root, "--data.batch_size", 4, "--data.cache_dir", root.parent / "cache")
     root = write_omniglot(root, ["Greek", "Korean"])
     cache = ("--data.cache_dir", root.parent / "cache")
     return ("--data.root", root, "--data.tasks", "[Greek, Korean]", "--data.batch_size", 2, *cache)

@@ -4,8 +4,10 @@ from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.cifar100 import CIFAR100CoarseLabel
 from lws_lightning.data.digits import Digits
 from lws_lightning.data.dkl_mnist import DKLMNIST
+from lws_lightning.data.folders import ImageFolders
 from lws_lightning.data.omniglot import Omniglot
 from lws_lightning.data.sampler import EvaluationBatches, StepBatches, StepSampler, balanced_indices
+from lws_lightning.data.streaming import StreamedImages
 from lws_lightning.data.tasks import TaskData, stratified_subset
 
 __all__ = [
@@ -13,10 +15,12 @@ __all__ = [
     "CIFAR100CoarseLabel",
     "Digits",
     "EvaluationBatches",
+    "ImageFolders",
     "MultiTaskDataModule",
     "Omniglot",
     "StepBatches",
     "StepSampler",
+    "StreamedImages",
     "TaskData",
     "balanced_indices",
     "stratified_subset",

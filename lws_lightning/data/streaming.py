@@ -50,15 +50,17 @@ class StreamedImages:
             `(n, C, H, W)` uint8.
 
         Raises:
-            ValueError: An image has another shape than declared.
-            Exception: Whatever `decode` raises.
+            RuntimeError: An image cannot be read, or has another shape than declared; names the file.
         """
         files = self.files if index is None else [self.files[i] for i in index.tolist()]
         images = torch.empty(len(files), *self.image_shape, dtype=torch.uint8)
         for image, file in zip(images, files, strict=True):
-            decoded = self.decode(file)
+            try:
+                decoded = self.decode(file)
+            except Exception as error:
+                raise RuntimeError(f"{file}: the image cannot be read: {error}") from error
             if decoded.shape != image.shape:
-                raise ValueError(f"{file}: an image of shape {tuple(decoded.shape)} instead of {self.image_shape}.")
+                raise RuntimeError(f"{file}: an image of shape {tuple(decoded.shape)} instead of {self.image_shape}.")
             image.copy_(decoded)
         return images
 

@@ -120,6 +120,26 @@ def write_omniglot(root, alphabets):
     return Path(root)
 
 
+def write_folders(root, tasks, size=(12, 10), mode="RGB", suffix="png", seed=0):
+    """Writes `root/<task>/<class>/<number>.png`; `tasks` says how many images, as `{task: {class: number}}`.
+
+    A task may hold parts as `{task: {"train": {class: number}, "test": ...}}`. The images of a class are alike, so that
+    it can be learned, and no two are equal. Returns `root`.
+    """
+    generator = np.random.default_rng(seed)
+    for task, classes in tasks.items():
+        parts = classes if all(isinstance(each, dict) for each in classes.values()) else {"": classes}
+        for part, counts in parts.items():
+            for name, count in counts.items():
+                folder = Path(root) / task / part / name
+                folder.mkdir(parents=True)
+                pattern = np.random.default_rng(list(name.encode())).integers(0, 2, (*size, 3)) * 150
+                for number in range(count):
+                    pixels = (pattern + generator.integers(0, 100, pattern.shape)).astype(np.uint8)
+                    Image.fromarray(pixels).convert(mode).save(folder / f"{number}.{suffix}")
+    return Path(root)
+
+
 class Tiny(MultiTaskDataModule):
     """Three tasks with 40, 64 and 12 training and 11, 9 and 1 test images; every image tells its number."""
 

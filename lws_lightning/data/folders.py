@@ -1,0 +1,318 @@
+"""Anybody's images as tasks: a folder for each task, and in it a folder for each class."""
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+
+from lws_lightning.batches import EvaluationBatch, StepBatch
+from lws_lightning.data.augmentation import Augmentation
+from lws_lightning.data.base import MultiTaskDataModule
+from lws_lightning.data.cache import ArrayCache
+from lws_lightning.data.image_decoding import Decoder, ResizeMode, check_size
+from lws_lightning.data.image_reading import ReadImages, read_folders, usable_memory
+from lws_lightning.data.image_scan import TaskFolder, scan_tasks
+from lws_lightning.data.normalization import make_normalization
+from lws_lightning.data.sampler import Augment
+from lws_lightning.data.streaming import Images, StreamedImages
+from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.randomness import generator_for
+
+__all__ = ["ImageFolders"]
+
+BrokenImages = Literal["refuse", "skip"]
+_SHOWN = 10  # of a list of files
+_SHARE_OF_MEMORY = 3  # splitting copies the images once, and the run needs memory too
+
+
+class ImageFolders(MultiTaskDataModule):
+    """Tasks from folders of images: `ROOT/<task>/<class>/*.png`.
+
+    The tasks are the folders in `root`, sorted by name, and the classes of a task those in the task's folder. Tasks may
+    have any number of classes and images. A task may have test images of its own, as
+    `ROOT/<task>/train/<class>/*.png` and `ROOT/<task>/test/<class>/*.png`; otherwise `test_fraction` of each class are
+    held out, drawn by `split_seed` and the task's name, and independent of the order in which files are listed. A third
+    folder `val` (or `validation`) holds validation images, which `validation: unused` takes.
+
+    Images are files that end in png, jpg, jpeg, webp, bmp, tif, gif and the like. Hidden files are passed over, and
+    other files with a warning. Images are turned as their EXIF data say, the first frame of an animation counts, and
+    transparent parts are laid over `background`.
+
+    Names and number of classes are read in the constructor, from the names of folders and files alone. The images are
+    decoded in `setup`. Those that fit are kept in memory and, decoded, in `cache_dir`, and are made anew when a file
+    changes. Others are read anew for each batch by loader processes, with the same batches bit for bit. Nothing is
+    written to `root`.
+
+    Args:
+        root: Folder of the tasks.
+        image_size: Pixels of a side, or `[height, width]`, to which every image is brought.
+        channels: 3, or 1 for grey. Images of the other kind are converted.
+        resize: `crop` scales an image until it covers the size and cuts off what is over; `pad` scales it until it fits
+            in, and surrounds it with `background`; `stretch` changes its proportions.
+        background: Grey value 0..255 behind transparent images and around padded ones.
+        normalization: `none` (the network sees values from 0 to 1), `imagenet`, or `{mean: [...], std: [...]}` with a
+            value for each channel on that scale.
+        augmentation: Random changes of training images: names of `torchvision.transforms.v2`, those with arguments as
+            `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, each image on its own. The NES
+            batch is not changed: its losses rank assignments in evaluation mode, as in a test.
+        test_fraction: Part of each class that is held out where a task has no test folder, in (0, 1). A class always
+            keeps a training image.
+        broken_images: What to do about files that cannot be read as images: `refuse` names them and stops, `skip` names
+            them and goes on without.
+        in_memory: Whether decoded images are held in memory; `auto`: if they fit.
+        memory_limit_gb: How much `auto` may hold in memory, in 10^9 bytes. None: a third of the free memory.
+        cache: Whether to keep decoded images, and which files can be read, for later runs.
+        cache_dir: Folder of these. None: `$XDG_CACHE_HOME/lws_lightning`, or `~/.cache/lws_lightning`.
+        num_workers: Loader processes. None: none for images in memory, else up to four.
+        **options: Those of `MultiTaskDataModule`.
+
+    Attributes:
+        preprocessing: How an image file becomes the network's input, as plain values.
+
+    Raises:
+        FileNotFoundError: There is no folder `root`.
+        ValueError: An option is out of range, or the folders cannot be used; the message names them. In `setup`:
+            images cannot be read, or leave a class empty.
+    """
+
+    def __init__(
+        self,
+        root: str = "data",
+        image_size: int | list[int] = 64,
+        channels: Literal[1, 3] = 3,
+        resize: ResizeMode = "crop",
+        background: int = 255,
+        normalization: Literal["none", "imagenet"] | dict[str, list[float]] = "none",
+        augmentation: list[str | dict[str, Any]] | None = None,
+        test_fraction: float = 0.2,
+        broken_images: BrokenImages = "refuse",
+        in_memory: Literal["auto"] | bool = "auto",
+        memory_limit_gb: float | None = None,
+        cache: bool = True,
+        cache_dir: str | None = None,
+        num_workers: int | None = None,
+        **options: Any,
+    ) -> None:
+        name = type(self).__name__
+        for option, value, allowed in (
+            ("channels", channels, (1, 3)),
+            ("resize", resize, get_args(ResizeMode)),
+            ("broken_images", broken_images, get_args(BrokenImages)),
+            ("in_memory", in_memory, ("auto", True, False)),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name}: {option} must be one of {', '.join(map(str, allowed))}, got {value!r}.")
+        if not 0 <= background <= 255:
+            raise ValueError(f"{name}: background must lie between 0 and 255, got {background}.")
+        if not 0 < test_fraction < 1:
+            raise ValueError(f"{name}: test_fraction must lie between 0 and 1, got {test_fraction}.")
+        if memory_limit_gb is not None and not memory_limit_gb >= 0:
+            raise ValueError(f"{name}: memory_limit_gb must not be negative, got {memory_limit_gb}.")
+        self._decoder = Decoder(check_size(name, image_size), channels, resize, int(background))
+        self._normalization = make_normalization(name, normalization, channels)
+        found = {task.name: task for task in scan_tasks(Path(root).expanduser(), "--data.root")}
+        self.class_counts: Mapping[str, int] = {task: len(folder.class_names) for task, folder in found.items()}
+        self.image_size = self._decoder.image_shape
+        super().__init__(root=root, num_workers=num_workers or 0, **options)
+        self.test_fraction = test_fraction
+        self.broken_images = broken_images
+        self.in_memory = in_memory
+        self.memory_limit_gb = memory_limit_gb
+        self.cache = cache
+        self.cache_dir = cache_dir
+        self._workers_given = num_workers is not None
+        self._folders = [found[task] for task in self.task_names]
+        self._check_folders()
+        self._augmentation = Augmentation(name, augmentation, self.seed, self.image_shape) if augmentation else None
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How an image file becomes the network's input, as plain values.
+
+        It is laid over `background` where transparent, converted to `channels`, and resized to `size` `[H, W]` by
+        `mode`; each value v in 0..255 of a channel then becomes `(v * scale - mean) / std`.
+        """
+        normalization = {"mean": list(self._normalization.mean), "std": list(self._normalization.std)}
+        return super().preprocessing | self._decoder.describe() | normalization
+
+    @property
+    def class_names(self) -> list[tuple[str, ...] | None]:
+        """The class names of each task. Known before any image is read."""
+        return [folder.class_names for folder in self._folders]
+
+    def augmentation(self) -> Augment | None:
+        """Returns what changes the images of each SGD batch; None: nothing does."""
+        return self._augmentation
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Turns images as `examples` returns them into the network's input.
+
+        Args:
+            images: `(..., C, H, W)` uint8.
+
+        Returns:
+            The same shape: with `normalization: none` as they are, else float32.
+        """
+        return self._normalization(images) if self._normalization.changes else images
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Normalises the images of a batch, on the device."""
+        if isinstance(batch, StepBatch):
+            return StepBatch(*(part._replace(images=self.normalize(part.images)) for part in batch))
+        if isinstance(batch, EvaluationBatch):
+            return batch._replace(images=self.normalize(batch.images))
+        return batch
+
+    def load_tasks(self) -> list[TaskData]:
+        """Reads the images of the chosen tasks, or tries them where they are to stream from disk.
+
+        Raises:
+            ValueError: Images cannot be read, or leave a class empty.
+        """
+        in_memory = self._fits() if self.in_memory == "auto" else bool(self.in_memory)
+        if not in_memory and not self._workers_given:
+            self.num_workers = min(4, os.cpu_count() or 1)
+        cache = ArrayCache(self.cache_dir, self.dataset_name, compressed=False) if self.cache else None
+        files = {folder.folder: folder.files() for folder in self._folders}
+        read = deque(read_folders(self.dataset_name, files, self._decoder, in_memory, cache))
+        self._report_broken(read)
+        return [self._make_task(folder, read.popleft()) for folder in self._folders]  # popleft: half the memory
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adds what the networks are trained on: classes, preprocessing, and a hash of the files' names."""
+        digest = hashlib.blake2b("".join(folder.digest() for folder in self._folders).encode(), digest_size=8)
+        count = sum(len(folder.files()) for folder in self._folders)
+        return super().state_dict() | {
+            "images": f"{count} files, {digest.hexdigest()}",
+            "class_names": {folder.name: list(folder.class_names) for folder in self._folders},
+            "preprocessing": self.preprocessing,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Compares a checkpoint's options and classes with this run's.
+
+        Raises:
+            ValueError: Tasks or classes differ, or in training the seed.
+        """
+        super().load_state_dict({k: v for k, v in state_dict.items() if k not in ("class_names", "preprocessing")})
+        saved = state_dict.get("class_names", {})
+        for folder in self._folders:
+            before = saved.get(folder.name)
+            if before is not None and list(before) != list(folder.class_names):
+                raise ValueError(
+                    f"{self.dataset_name}, task {folder.name!r}: the checkpoint was made with the classes "
+                    f"{', '.join(before)}, but in {folder.folder} there are {', '.join(folder.class_names)}. Bring the "
+                    "folders back, or start a new run without the checkpoint."
+                )
+
+    def _check_folders(self) -> None:
+        problems = [problem for folder in self._folders for problem in folder.problems]
+        if problems:
+            raise ValueError(
+                f"{self.dataset_name}: the folders cannot be used as they are.\n{_listed(problems, 'problems')}"
+            )
+        strangers = [file for folder in self._folders for file in folder.strangers]
+        if strangers:
+            rank_zero_warn(
+                f"{self.dataset_name}: {len(strangers)} files are no images by their names and are passed over:\n"
+                f"{_listed(strangers, 'files')}"
+            )
+        have = [folder.name for folder in self._folders if any(folder.parts.get("validation", []))]
+        lack = [name for name in self.task_names if name not in have]
+        if self.validation == "unused" and lack:
+            raise ValueError(
+                f"{self.dataset_name}: validation: unused takes the images of folders ROOT/<task>/val, and there are "
+                f"none of {', '.join(lack)}; add them, or take validation: split."
+            )
+        if self.validation != "unused" and have:
+            rank_zero_warn(
+                f"{self.dataset_name}: the validation images of {', '.join(have)} are not used; "
+                "set --data.validation unused to use them."
+            )
+
+    def _fits(self) -> bool:
+        size = sum(len(folder.files()) for folder in self._folders)
+        for side in self.image_shape:
+            size *= side
+        if self.memory_limit_gb is not None:
+            return size <= self.memory_limit_gb * 1e9
+        free = usable_memory()
+        return free is None or size <= free // _SHARE_OF_MEMORY
+
+    def _report_broken(self, read: Sequence[ReadImages]) -> None:
+        broken = []
+        for folder, images in zip(self._folders, read, strict=True):
+            files = folder.files()
+            broken += [f"{files[index]}: {reason}" for index, reason in images.broken.items()]
+        if not broken:
+            return
+        counted = f"{len(broken):,} file{'s' * (len(broken) != 1)} cannot be read as images"
+        if self.broken_images == "refuse":
+            raise ValueError(
+                f"{self.dataset_name}: {counted}.\n{_listed(broken, 'files')}\nRepair or remove them, or leave them "
+                "out with --data.broken_images skip."
+            )
+        rank_zero_warn(f"{self.dataset_name}: {counted} and are left out.\n{_listed(broken, 'files')}")
+
+    def _make_task(self, folder: TaskFolder, read: ReadImages) -> TaskData:
+        files = folder.files()
+        source: Images = (
+            read.pixels if read.pixels is not None else StreamedImages(files, self._decoder, self.image_shape)
+        )
+        numbers = [c for classes in folder.parts.values() for c, members in enumerate(classes) for _ in members]
+        labels = torch.tensor(numbers, dtype=torch.int64)
+        readable = torch.ones(len(files), dtype=torch.bool)
+        readable[list(read.broken)] = False
+        sizes = [sum(map(len, classes)) for classes in folder.parts.values()]
+        places = dict(zip(folder.parts, torch.split(torch.arange(len(files)), sizes), strict=True))
+        places = {part: place[readable[place]] for part, place in places.items()}
+        train, test = places["train"], places.get("test")
+        lost = set(range(len(folder.class_names))) - set(labels[train].tolist())
+        if lost:
+            names = ", ".join(folder.class_names[number] for number in sorted(lost))
+            raise ValueError(
+                f"{self.dataset_name}: of the training images of {folder.folder} none of class {names} can be read; "
+                "repair them, or remove the class."
+            )
+        if test is None:
+            train, test = self._hold_out(folder.name, train, labels[train])
+        unused = places.get("validation", train[:0])
+        return TaskData(
+            name=folder.name,
+            num_classes=len(folder.class_names),
+            train_images=source[train],
+            train_labels=labels[train],
+            test_images=source[test],
+            test_labels=labels[test],
+            unused_images=source[unused],
+            unused_labels=labels[unused],
+            class_names=folder.class_names,
+        )
+
+    def _hold_out(self, name: str, places: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Splits places into those of training and of test images; a class always keeps a training image."""
+        size = max(1, round(self.test_fraction * len(labels)))
+        test, train = stratified_subset(labels, size, generator_for(self.split_seed, "test", name))
+        kept = set(labels[train].tolist())
+        back = []
+        for place, label in zip(test.tolist(), labels[test].tolist(), strict=True):
+            if label not in kept:
+                kept.add(label)
+                back.append(place)
+        in_test = torch.zeros(len(labels), dtype=torch.bool)
+        in_test[test] = True
+        in_test[back] = False
+        return places[~in_test], places[in_test]
+
+
+def _listed(entries: Sequence[str], what: str) -> str:
+    lines = [f"  {entry}" for entry in entries[:_SHOWN]]
+    if len(entries) > _SHOWN:
+        lines.append(f"  and {len(entries) - _SHOWN:,} more {what}")
+    return "\n".join(lines)
