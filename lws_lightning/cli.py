@@ -1,4 +1,4 @@
-"""The command `lws`: LightningCLI over the methods and data sets of this package, `lws sweep` and `lws report`."""
+"""The command `lws`: LightningCLI over the methods and data sets of this package, and its other commands."""
 
 import io
 import logging
@@ -21,6 +21,7 @@ import lws_lightning.methods  # noqa: F401
 from lws_lightning import __version__
 from lws_lightning.callbacks import RunRecord, StepProgressBar
 from lws_lightning.data import MultiTaskDataModule
+from lws_lightning.export import export
 from lws_lightning.methods import MultiTaskMethod, check_trainer
 from lws_lightning.results import report
 from lws_lightning.sweep import sweep
@@ -103,6 +104,9 @@ def main(args: Sequence[str] | None = None) -> None:
         report(arguments[1:])
         return
     _silence()
+    if arguments[:1] == ["export"]:
+        export(arguments[1:])
+        return
     if arguments[:1] == ["sweep"]:
         sweep(arguments[1:], resolve_config)
         return
@@ -122,7 +126,8 @@ def main(args: Sequence[str] | None = None) -> None:
         parser_kwargs={
             "version": __version__,
             "description": "Learned Weight Sharing. Besides the subcommands below: lws sweep CONFIG... --seeds 0-9 "
-            "trains many runs, and lws report FOLDER... compares them.",
+            "trains many runs, lws report FOLDER... compares them, and lws export writes a task's network as a plain "
+            "model file.",
         },
         args=None if args is None else arguments,
     )

@@ -1,0 +1,97 @@
+"""The command `lws export`."""
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from lws_lightning.export.formats import FORMATS, MissingPackageError
+from lws_lightning.export.names import file_names
+from lws_lightning.export.task import ExportError, export_task
+from lws_lightning.methods import MultiTaskMethod, method_from_checkpoint
+
+__all__ = ["export"]
+
+_ALL = "all"
+
+
+def export(arguments: Sequence[str]) -> None:
+    """Runs `lws export`: writes the networks of one or all tasks of a checkpoint as plain model files.
+
+    Args:
+        arguments: Its arguments.
+
+    Raises:
+        SystemExit: If the arguments are wrong, or nothing could be written; the message says why.
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if (options.task is None) == (not options.all_tasks):
+        parser.error("give either --task NAME or --all_tasks")
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    try:
+        FORMATS[options.format].require_packages(options.format)  # before a large checkpoint is read
+        method = method_from_checkpoint(options.ckpt_path, options.trust_network, options.method)
+        tasks = _tasks(method, options.task)
+        paths = _paths(method, tasks, options.format, options.out, Path(options.ckpt_path))
+        if method.data_record.preprocessing is None:
+            print("note: the checkpoint does not say how its images were made; the files will not either")
+        for task, path in zip(tasks, paths, strict=True):
+            done = export_task(method, task, options.format, path, options.ckpt_path)
+            print(
+                f"{done.path}: task {done.task!r}, {done.parameters:,} parameters, logits equal to the checkpoint's "
+                f"within {done.difference:.1e}",
+                flush=True,
+            )
+            if not done.rebuilds and options.format in ("safetensors", "state_dict"):
+                print("note: this network is more than torch.nn's own modules, so the file holds no code to rebuild it")
+    except (ValueError, OSError, NotImplementedError, MissingPackageError, ExportError) as error:
+        raise SystemExit(f"lws export: {error}") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "lws export",
+        description="Writes a task's own network as a plain model file that needs nothing of this package.",
+    )
+    parser.add_argument("--ckpt_path", required=True, metavar="FILE", help="the checkpoint")
+    parser.add_argument("--task", metavar="NAME", help=f"the task; {_ALL}: every task, unless one is called so")
+    parser.add_argument("--all_tasks", action="store_true", help="a file for each task")
+    parser.add_argument("--format", required=True, choices=list(FORMATS), help="the kind of file")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="the file, or a folder for it; with several tasks the folder. Default: exported/ in the run's folder",
+    )
+    parser.add_argument(
+        "--trust_network",
+        action="store_true",
+        help="let the checkpoint name code to import (network: package.module:f)",
+    )
+    parser.add_argument("--method", metavar="NAME", help="the method's class, for checkpoints that do not say it")
+    return parser
+
+
+def _tasks(method: MultiTaskMethod, name: str | None) -> list[int]:
+    if name is None or (name == _ALL and _ALL not in method.task_names):
+        return list(range(len(method.task_names)))
+    return [method.task_index(name)]
+
+
+def _paths(
+    method: MultiTaskMethod, tasks: Sequence[int], format: str, out: Path | None, checkpoint: Path
+) -> list[Path]:
+    suffix = FORMATS[format].suffix
+    if out is not None and len(tasks) == 1 and not out.is_dir():
+        return [out]
+    if out is not None and out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file, but there are {len(tasks)} tasks; give a folder.")
+    folder = out if out is not None else _run_folder(checkpoint) / "exported"
+    names = file_names(method.task_names)  # of all tasks, so that a task's file has the same name in every call
+    return [folder / f"{names[task]}{suffix}" for task in tasks]
+
+
+def _run_folder(checkpoint: Path) -> Path:
+    folder = checkpoint.parent
+    return folder.parent if folder.name == "checkpoints" else folder
