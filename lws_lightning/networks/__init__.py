@@ -1,22 +1,29 @@
 """Base architectures: what a task's network looks like before it is decided which weights tasks share."""
 
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
+from lws_lightning.networks.chain import CutError
 from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
 from lws_lightning.networks.initialization import INITIALIZERS, Initialization, Initializer, he_uniform_, torch_default_
+from lws_lightning.networks.models import base_network_from_model, choose_learned_layers
 from lws_lightning.networks.multi_task import make_layers_and_heads, make_multi_task_network
 from lws_lightning.networks.registry import NETWORKS, NetworkBuilder, build_network
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
 from lws_lightning.networks.shapes import output_shapes
+from lws_lightning.networks.torchvision_models import PREFIX
 
 __all__ = [
     "INITIALIZERS",
     "NETWORKS",
+    "PREFIX",
     "BaseLayer",
     "BaseNetwork",
+    "CutError",
     "Initialization",
     "Initializer",
     "NetworkBuilder",
+    "base_network_from_model",
     "build_network",
+    "choose_learned_layers",
     "cifar100_convnet",
     "digits_convnet",
     "dkl_convnet",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from lws_lightning.networks.initialization import Initializer
@@ -36,12 +37,17 @@ class BaseNetwork:
         prior_layers: How many of the learned layers, from the first on, the authors' baseline "prior sharing" shares
             between all tasks; the others are each task's own.
         initialise: Gives a freshly made or copied module its initial weights.
+        redraw: Makes all blocks again with the weights that the network's own constructors draw, from the seed of a
+            generator; a block's copies then start from those. None: they start from what `initialise` does.
+        pretrained: Whether all copies of a layer start from the weights of its block; `initialise` is for heads only.
     """
 
     layers: Sequence[BaseLayer]
     make_head: Callable[[int], nn.Module]
     prior_layers: int
     initialise: Initializer
+    redraw: Callable[[torch.Generator], Sequence[nn.Module]] | None = None
+    pretrained: bool = False
 
     def __post_init__(self) -> None:
         names = [layer.name for layer in self.layers]

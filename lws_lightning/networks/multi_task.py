@@ -1,7 +1,8 @@
 """From a base architecture to the networks of several tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import torch
 from torch import nn
 
 from lws_lightning.networks.base import BaseNetwork
@@ -18,9 +19,11 @@ def make_multi_task_network(
     weights_per_layer: Sequence[int],
     seed: int,
     initialization: Initialization | None = None,
+    perturb_copies: float = 0.0,
 ) -> MultiTaskNetwork:
     """Makes the networks of T tasks that assignments choose among. See `make_layers_and_heads` for the arguments."""
-    return MultiTaskNetwork(*make_layers_and_heads(base, num_classes, weights_per_layer, seed, initialization))
+    parts = make_layers_and_heads(base, num_classes, weights_per_layer, seed, initialization, perturb_copies)
+    return MultiTaskNetwork(*parts)
 
 
 def make_layers_and_heads(
@@ -29,11 +32,13 @@ def make_layers_and_heads(
     weights_per_layer: Sequence[int],
     seed: int,
     initialization: Initialization | None = None,
+    perturb_copies: float = 0.0,
 ) -> tuple[list[SharedLayer], list[nn.Module]]:
     """Makes weight sets out of a base network's learned layers, and a head for each task.
 
     Every copy and head is initialised by a generator of its own, made of the seed, the layer and the copy's number:
-    the weights do not depend on K, on the other layers, or on anything drawn before.
+    the weights do not depend on K, on the other layers, or on anything drawn before. Of a base network that can be
+    drawn anew, copy k of every layer comes from its k-th drawing. A pretrained one's copies start from its weights.
 
     Args:
         base: The base network.
@@ -41,12 +46,14 @@ def make_layers_and_heads(
         weights_per_layer: K_l for each learned layer.
         seed: The run's seed.
         initialization: How weights are initialised; None: as the base network says.
+        perturb_copies: Random numbers with this times the root mean square of each tensor of weights are added to it,
+            in every copy by itself.
 
     Returns:
         A layer for each of the base network's, in order, and T heads.
 
     Raises:
-        ValueError: If there is not one K_l for each learned layer.
+        ValueError: If there is not one K_l for each learned layer, or if pretrained weights would be overwritten.
     """
     if len(weights_per_layer) != len(base.learned_layers):
         names = [layer.name for layer in base.learned_layers]
@@ -54,19 +61,48 @@ def make_layers_and_heads(
             f"weights_per_layer has {len(weights_per_layer)} entries, but the network has {len(names)} learned "
             f"layers: {names}."
         )
-    initialise_ = base.initialise if initialization is None else INITIALIZERS[initialization]
+    if base.pretrained and initialization is not None:
+        raise ValueError(
+            f"initialization {initialization!r} would overwrite the pretrained weights. Leave out initialization or "
+            "pretrained_weights."
+        )
     sizes = iter(weights_per_layer)
-    layers: list[SharedLayer] = []
-    for layer in base.layers:
-
-        def initialise(module: nn.Module, number: int, name: str = layer.name) -> None:
-            initialise_(module, generator_for(seed, "weights", name, number))
-
-        if layer.learned:
-            layers.append(SharedLayer(layer.block, next(sizes), initialise))
-        else:
-            layers.append(CommonLayer(layer.block, initialise))
+    layers = [SharedLayer(part.block, next(sizes)) if part.learned else CommonLayer(part.block) for part in base.layers]
+    names = [part.name for part in base.layers]
+    initialise_ = base.initialise if initialization is None else INITIALIZERS[initialization]
+    if base.redraw is not None and not base.pretrained:
+        _draw_copies(layers, base.redraw, seed)
+    if initialization is not None or (base.redraw is None and not base.pretrained):
+        for name, number, block in _copies(names, layers):
+            initialise_(block, generator_for(seed, "weights", name, number))
+    if perturb_copies:
+        for name, number, block in _copies(names, layers):
+            _perturb(block, perturb_copies, generator_for(seed, "perturbation", name, number))
     heads = [base.make_head(classes) for classes in num_classes]
     for task, head in enumerate(heads):
         initialise_(head, generator_for(seed, "head", task))
     return layers, heads
+
+
+def _draw_copies(
+    layers: Sequence[SharedLayer], redraw: Callable[[torch.Generator], Sequence[nn.Module]], seed: int
+) -> None:
+    """Gives copy k of every layer the weights of the k-th drawing."""
+    for number in range(max(layer.num_weights for layer in layers)):
+        blocks = redraw(generator_for(seed, "drawing", number))
+        for layer, block in zip(layers, blocks, strict=True):
+            if number < layer.num_weights:
+                layer.copies[number].load_state_dict(block.state_dict())
+
+
+def _copies(names: Sequence[str], layers: Sequence[SharedLayer]) -> Iterator[tuple[str, int, nn.Module]]:
+    for name, layer in zip(names, layers, strict=True):
+        for number, block in enumerate(layer.copies):
+            yield name, number, block
+
+
+@torch.no_grad()
+def _perturb(module: nn.Module, scale: float, generator: torch.Generator) -> None:
+    for weights in module.parameters():
+        noise = torch.randn(weights.shape, generator=generator, dtype=weights.dtype)
+        weights.add_(noise * (scale * weights.square().mean().sqrt()))

@@ -1,16 +1,27 @@
 """Networks by name or import path."""
 
+import copy
 import importlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import nn
 
 from lws_lightning.networks.base import BaseNetwork
+from lws_lightning.networks.chain import try_images
 from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
+from lws_lightning.networks.models import base_network_from_model
+from lws_lightning.networks.pretrained import load_pretrained
+from lws_lightning.networks.proof import refuse_hidden_randomness
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
+from lws_lightning.networks.torchvision_models import PREFIX, make_torchvision_model
 
 __all__ = ["NETWORKS", "NetworkBuilder", "build_network"]
 
-NetworkBuilder = Callable[[Sequence[int]], BaseNetwork]
-"""Makes a base network for images of a shape `(C, H, W)`."""
+NetworkBuilder = Callable[[Sequence[int]], BaseNetwork | nn.Module]
+"""Makes a base network, or a classifier to be cut into one, for images of a shape `(C, H, W)`."""
 
 NETWORKS: dict[str, NetworkBuilder] = {
     "dkl_convnet": dkl_convnet,
@@ -23,37 +34,78 @@ NETWORKS: dict[str, NetworkBuilder] = {
 """The networks that have a name."""
 
 
-def build_network(network: str | NetworkBuilder, image_shape: Sequence[int]) -> BaseNetwork:
+def build_network(
+    network: str | NetworkBuilder, image_shape: Sequence[int], pretrained_weights: str | None = None
+) -> BaseNetwork:
     """Builds a base network.
 
     Args:
-        network: One of `NETWORKS`, an import path `package.module:build`, or a callable like those.
+        network: One of `NETWORKS`; `torchvision:` and the name of one of its classifiers; an import path
+            `package.module:build`; or a callable like those. What it builds is a `BaseNetwork`, or any classifier that
+            can be cut into a chain of layers (see `base_network_from_model`).
         image_shape: `(C, H, W)` of the images.
+        pretrained_weights: What all copies start from (see `load_pretrained`); None: from weights that are drawn.
 
     Raises:
-        ValueError: If the network is unknown, cannot be imported, is not a `BaseNetwork`, or cannot take such images.
+        ValueError: If the network is unknown, cannot be imported, is no chain of layers, draws random numbers that
+            cannot be repeated, or cannot take such images; or if there are no such weights or they do not fit.
     """
+    if isinstance(network, nn.Module):
+        raise ValueError("network must be a function that builds a network, not a network: give lambda shape: ...")
+    if isinstance(network, str) and network.startswith(PREFIX):
+        name, shape = network.removeprefix(PREFIX), tuple(image_shape)
+
+        def make() -> nn.Module:
+            return make_torchvision_model(name, shape, pretrained_weights)
+
+        return base_network_from_model(make, shape, f"The network {network}", pretrained_weights is not None)
     if not isinstance(network, str):
         builder = network
     elif network in NETWORKS:
         builder = NETWORKS[network]
     else:
         builder = _import_builder(network)
-    base = builder(image_shape)
-    if not isinstance(base, BaseNetwork):
+    built = builder(image_shape)
+    what = f"The network {network!r}"
+    if isinstance(built, BaseNetwork):
+        if pretrained_weights is not None:
+            raise ValueError(f"{what} has no place for pretrained_weights; its builder may load weights itself.")
+        if builder not in NETWORKS.values():
+            _refuse_hidden_randomness(built, image_shape, what)
+        return built
+    if not isinstance(built, nn.Module):
         raise ValueError(
-            f"The network {network!r} must build a lws_lightning.networks.BaseNetwork, but built a "
-            f"{type(base).__name__}."
+            f"{what} must build a lws_lightning.networks.BaseNetwork, or a torch.nn.Module that ends with nn.Linear, "
+            f"but built a {type(built).__name__}."
         )
-    return base
+    return _from_own_model(builder, image_shape, what, pretrained_weights)
+
+
+def _from_own_model(
+    builder: Callable[[Sequence[int]], Any], image_shape: Sequence[int], what: str, pretrained_weights: str | None
+) -> BaseNetwork:
+    def make() -> nn.Module:
+        model: nn.Module = builder(image_shape)
+        if pretrained_weights is not None:
+            try_images(model, image_shape, what)  # gives lazy modules their shapes
+            load_pretrained(model, pretrained_weights, None, what)
+        return model
+
+    return base_network_from_model(make, image_shape, what, pretrained_weights is not None)
+
+
+def _refuse_hidden_randomness(base: BaseNetwork, image_shape: Sequence[int], what: str) -> None:
+    blocks = [copy.deepcopy(layer.block) for layer in base.layers]
+    with suppress(RuntimeError, TypeError, IndexError):  # a network that does not run says so when it is trained
+        refuse_hidden_randomness(blocks, torch.rand(2, *image_shape), what)
 
 
 def _import_builder(path: str) -> NetworkBuilder:
     module_name, colon, function_name = path.partition(":")
     if not colon:
         raise ValueError(
-            f"There is no network named {path!r}. Choose one of {sorted(NETWORKS)}, or give the import path of your "
-            "own as 'package.module:build'."
+            f"There is no network named {path!r}. Choose one of {sorted(NETWORKS)}, a classifier of torchvision as "
+            "'torchvision:resnet18', or give the import path of your own as 'package.module:build'."
         )
     remedy = "Give the import path of your own network as 'package.module:build'"
     try:

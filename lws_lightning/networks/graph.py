@@ -1,0 +1,161 @@
+"""Cuts a model whose forward is code of its own: torch.fx reads it, and its graph is cut where one value passes on."""
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import fx, nn
+from torch.nn import functional as F
+from torchvision.models.maxvit import MaxVitBlock
+from torchvision.models.vision_transformer import Encoder
+
+from lws_lightning.networks.chain import REMEDY, Chain, CutError, as_block, begins_layer, chain_of, no_linear_at_end
+
+__all__ = ["cut_graph"]
+
+_CHAINS = (nn.Sequential, Encoder, MaxVitBlock)
+"""Modules that are chains themselves, whose parts may become layers. Every other module stays whole."""
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return type(m) not in _CHAINS
+
+
+def cut_graph(model: nn.Module, what: str) -> Chain:
+    """Cuts a classifier at the modules with weights that its forward calls.
+
+    Between two of them it is cut where exactly one value passes from one to the other; a branch that goes past a module
+    (a residual connection in the forward) keeps both in one layer.
+
+    Args:
+        model: The classifier.
+        what: What to call it in messages.
+
+    Raises:
+        CutError: If it is no chain.
+    """
+    graph = _read(model, what)
+    head_node, head = _find_head(graph, model, what)
+    features = head_node.all_input_nodes[0]
+    needed = _ancestors(features)
+    nodes = [node for node in graph.nodes if node in needed and node.op not in ("placeholder", "get_attr")]
+    _refuse_lost_weights(graph, needed | {head_node}, model, what)
+    image = next(node for node in graph.nodes if node.op == "placeholder")
+    starts = [i for i, node in enumerate(nodes) if _begins(node, model)]
+    segments = []
+    first, value, crossings = 0, image, []
+    for start in starts[1:]:
+        passing = _passing(image, nodes, start, features)
+        if len(passing) == 1:
+            segments.append((nodes[first:start], value, passing[0]))
+            first, value = start, passing[0]
+        else:
+            crossings.append((nodes[start].target, [node.name for node in passing]))
+    segments.append((nodes[first:], value, features))
+    if len(segments) == 1 and crossings:
+        target, names = crossings[0]
+        raise CutError(
+            f"{what} is no chain of layers: {len(names)} values pass by the layer {target} ({', '.join(names)}), and "
+            f"so do they everywhere else. Put the branches into a module of their own, or: {REMEDY}"
+        )
+    names = [str(next(node.target for node in part if _begins(node, model))) for part, _, _ in segments if starts]
+    blocks = [_as_module(part, source, result, model) for part, source, result in segments]
+    return chain_of(names, blocks, head, what)
+
+
+def _read(model: nn.Module, what: str) -> fx.Graph:
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _Tracer().trace(model.eval())
+    except Exception as error:  # whatever a stranger's forward does with something that is no tensor
+        raise CutError(
+            f"{what} cannot be cut into layers: torch.fx cannot read its forward: {error}. {REMEDY}"
+        ) from error
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _find_head(graph: fx.Graph, model: nn.Module, what: str) -> tuple[fx.Node, nn.Linear]:
+    node = next(node for node in graph.nodes if node.op == "output").args[0]
+    head = model.get_submodule(str(node.target)) if isinstance(node, fx.Node) and node.op == "call_module" else None
+    if not isinstance(head, nn.Linear):
+        raise no_linear_at_end(what, str(node) if head is None else type(head).__name__)
+    assert isinstance(node, fx.Node)
+    return node, head
+
+
+def _ancestors(node: fx.Node) -> set[fx.Node]:
+    """Returns a node with all that it depends on."""
+    found, waiting = {node}, [node]
+    while waiting:
+        new = [source for source in waiting.pop().all_input_nodes if source not in found]
+        found.update(new)
+        waiting += new
+    return found
+
+
+def _refuse_lost_weights(graph: fx.Graph, needed: set[fx.Node], model: nn.Module, what: str) -> None:
+    used = tuple(str(node.target) for node in needed if node.op in ("call_module", "get_attr"))
+    for name, _ in model.named_parameters():
+        if not any(name == place or name.startswith(f"{place}.") for place in used):
+            raise CutError(
+                f"{what} has weights that are not on the way from the image to the logits and would be lost, for "
+                f"example {name} (an auxiliary classifier?). Make it without that part, or: {REMEDY}"
+            )
+
+
+def _begins(node: fx.Node, model: nn.Module) -> bool:
+    return node.op == "call_module" and begins_layer(model.get_submodule(str(node.target)))
+
+
+def _passing(image: fx.Node, nodes: Sequence[fx.Node], start: int, features: fx.Node) -> list[fx.Node]:
+    """Returns the values from before a position that are used behind it."""
+    later = set(nodes[start:])
+    return [node for node in [image, *nodes[:start]] if node is features or any(user in later for user in node.users)]
+
+
+def _as_module(nodes: Sequence[fx.Node], source: fx.Node, result: fx.Node, model: nn.Module) -> nn.Module:
+    """Makes a module of a part of a graph: an `nn.Sequential` if it is one, else a `GraphModule`."""
+    modules = _as_sequence(nodes, source, model)
+    if modules is not None:
+        return as_block(modules)
+    graph = fx.Graph()
+    values = {source: graph.placeholder("input")}
+    for node in nodes:
+        for constant in node.all_input_nodes:
+            if constant.op == "get_attr" and constant not in values:
+                values[constant] = graph.node_copy(constant)
+        values[node] = graph.node_copy(node, values.__getitem__)
+    graph.output(values[result])
+    return fx.GraphModule(model, graph)
+
+
+def _as_sequence(nodes: Sequence[fx.Node], source: fx.Node, model: nn.Module) -> list[nn.Module] | None:
+    modules: list[nn.Module] = []
+    for node in nodes:
+        made = _plain_modules(node, model)
+        if node.all_input_nodes != [source] or made is None:
+            return None
+        modules += made
+        source = node
+    return modules
+
+
+def _plain_modules(node: fx.Node, model: nn.Module) -> list[nn.Module] | None:
+    """Returns modules that compute what a node of one input does; None if there are none."""
+    options = (*node.args[1:], *sorted(node.kwargs.items()))
+    if node.op == "call_module":
+        return [model.get_submodule(str(node.target))] if not options else None
+    if node.target in (torch.flatten, "flatten") and options in ((1,), (("start_dim", 1),)):
+        return [nn.Flatten()]
+    if node.target in (F.relu, torch.relu, "relu") and options in ((), (("inplace", True),)):
+        return [nn.ReLU()]
+    if node.target is F.adaptive_avg_pool2d and len(node.args) == 2:
+        return [nn.AdaptiveAvgPool2d(node.args[1])]  # type: ignore[arg-type]
+    if node.target in (torch.mean, "mean") and options == ([2, 3],):
+        return [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return None

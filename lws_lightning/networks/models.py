@@ -1,0 +1,98 @@
+"""From a classifier that is a plain torch module to a base network."""
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from lws_lightning.networks.base import BaseLayer, BaseNetwork
+from lws_lightning.networks.chain import Chain, cut_sequential, try_images
+from lws_lightning.networks.graph import cut_graph
+from lws_lightning.networks.initialization import torch_default_
+from lws_lightning.networks.proof import prove_chain, seeded
+
+__all__ = ["base_network_from_model", "choose_learned_layers"]
+
+
+def base_network_from_model(
+    make_model: Callable[[], nn.Module], image_shape: Sequence[int], what: str, pretrained: bool = False
+) -> BaseNetwork:
+    """Makes a base network of a classifier.
+
+    The classifier is cut into a chain of layers, all of them learned; its last `nn.Linear` gives way to a head for each
+    task. Prior sharing shares the first half of the layers. That the chain computes what the classifier does is
+    proven on random images.
+
+    Args:
+        make_model: Makes the classifier. Called again for each copy of its layers, with torch's generator seeded anew,
+            so that every copy starts from weights of its own as the classifier itself draws them; but not if it is
+            `pretrained`.
+        image_shape: `(C, H, W)`.
+        what: What to call the classifier in messages.
+        pretrained: Whether all copies start from the weights that it has.
+
+    Raises:
+        ValueError: If the classifier cannot take such images.
+        CutError: If it is no chain of layers.
+    """
+
+    def cut_anew(generator: torch.Generator) -> list[nn.Module]:
+        with seeded(generator.initial_seed()):
+            model = make_model()
+            if any(nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+                try_images(model, image_shape, what)
+            return _cut(model, what).blocks
+
+    with seeded(0):
+        model = make_model()
+        try_images(model, image_shape, what)
+    chain = _cut(model, what)
+    prove_chain(model, lambda twin: _cut(twin, what), image_shape, what)
+    features, bias = chain.head.in_features, chain.head.bias is not None
+    return BaseNetwork(
+        layers=[BaseLayer(name, block) for name, block in zip(chain.names, chain.blocks, strict=True)],
+        make_head=lambda classes: nn.Linear(features, classes, bias),
+        prior_layers=len(chain.blocks) // 2,
+        initialise=torch_default_,
+        redraw=None if pretrained else cut_anew,
+        pretrained=pretrained,
+    )
+
+
+def choose_learned_layers(base: BaseNetwork, patterns: Sequence[str] | None) -> BaseNetwork:
+    """Chooses by name which layers an assignment speaks of; the others become common to all tasks.
+
+    Args:
+        base: The base network.
+        patterns: Names of layers, with `*`, `?` and `[...]` as in file names. None: leave the base network as it is.
+
+    Returns:
+        A base network whose learned layers are those that a pattern matches.
+
+    Raises:
+        ValueError: If a pattern matches no layer, or only layers without weights.
+    """
+    if patterns is None:
+        return base
+    names = [layer.name for layer in base.layers]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise ValueError(f"learned_layers: {pattern!r} matches none of the network's layers, which are {names}.")
+    chosen = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+    layers = [replace(layer, learned=layer.name in chosen) for layer in base.layers]
+    empty = [layer.name for layer in layers if layer.learned and not any(True for _ in layer.block.parameters())]
+    if empty or not chosen:
+        raise ValueError(f"learned_layers: there must be layers, with weights; of {names}, {empty} have none.")
+    shared = {layer.name for layer in base.learned_layers[: base.prior_layers]}
+    prior = sum(layer.learned and layer.name in shared for layer in layers)
+    return replace(base, layers=layers, prior_layers=prior)
+
+
+def _cut(model: nn.Module, what: str) -> Chain:
+    """Switches off in-place operations, because the copies of a layer share their input; and cuts."""
+    for module in model.modules():
+        if getattr(module, "inplace", False) is True:
+            module.inplace = False  # type: ignore[assignment]
+    return cut_sequential(model, what) if type(model) is nn.Sequential else cut_graph(model, what)

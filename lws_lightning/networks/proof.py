@@ -1,0 +1,130 @@
+"""Proofs by trial that a chain of layers computes what a model does, and that it draws nothing behind our back."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from lws_lightning.networks.chain import REMEDY, Chain, CutError
+from lws_lightning.sharing import TaskAttention, TaskRandom, convert_random_layers
+
+__all__ = ["prove_chain", "refuse_hidden_randomness", "seeded"]
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seeds torch's generator of the CPU, and puts it back into its state afterwards."""
+    state = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state)
+
+
+def prove_chain(model: nn.Module, cut: Callable[[nn.Module], Chain], image_shape: Sequence[int], what: str) -> None:
+    """Compares features and logits of a model with those of its chain on random images.
+
+    In eval mode and, with the same random numbers, in training. Weights that are all alike (biases of 0, scales of 1
+    or of 1e-6) are replaced by random ones first, so that a part that is missing shows.
+
+    Args:
+        model: The model; it is left as it is.
+        cut: Cuts a copy of it, in the same way.
+        image_shape: `(C, H, W)`.
+        what: What to call the model in messages.
+
+    Raises:
+        CutError: If the results differ, are not finite, depend on the other images of a batch (in eval mode), or if a
+            layer changes its input.
+    """
+    twin = copy.deepcopy(model)
+    with seeded(0), torch.no_grad():
+        for parameter in twin.parameters():
+            if parameter.numel() > 0 and bool((parameter == parameter.flatten()[0]).all()):
+                parameter.uniform_(0.1, 1)
+        images = torch.rand(2, *image_shape)
+        chain = cut(twin)
+        for training in (False, True):
+            twin.train(training)
+            for block in chain.blocks:
+                block.train(training)
+            expected = _features_and_logits(twin, chain.head, images)
+            with seeded(1):
+                before = torch.default_generator.get_state()
+                features = _run(chain.blocks, images, what)
+                draws = not torch.equal(torch.default_generator.get_state(), before)
+                found = (features, chain.head(features))
+            _compare(found, expected, what)
+            if not training:
+                alone = _run(chain.blocks, images[:1], what)
+                _refuse_difference(alone, features[:1], f"{what} treats an image by itself otherwise than in a batch")
+    if draws:
+        refuse_hidden_randomness(chain.blocks, images, what)
+
+
+def refuse_hidden_randomness(blocks: Sequence[nn.Module], images: Tensor, what: str) -> None:
+    """Runs layers in training and looks whether torch's global generator has moved.
+
+    Args:
+        blocks: A chain of layers; changed.
+        images: `(N, C, H, W)`.
+        what: What to call the network in messages.
+
+    Raises:
+        CutError: If a layer draws random numbers in another way than by a module that can be told its nodes.
+    """
+    with seeded(2), torch.no_grad():
+        for block in blocks:
+            own = convert_random_layers(block).train()
+            for part in own.modules():
+                if isinstance(part, TaskRandom | TaskAttention):
+                    part.eval()
+            before = torch.default_generator.get_state()
+            images = own(images)
+            if not torch.equal(torch.default_generator.get_state(), before):
+                raise CutError(
+                    f"{what} draws random numbers in {type(block).__name__} that would depend on what else is computed "
+                    "(F.dropout, for example), so that runs could not be resumed or repeated. Use the modules "
+                    "nn.Dropout, torchvision.ops.StochasticDepth or nn.MultiheadAttention(dropout=...) instead."
+                )
+
+
+def _features_and_logits(model: nn.Module, head: nn.Linear, images: Tensor) -> tuple[Tensor, Tensor]:
+    seen: list[Tensor] = []
+    handle = head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    try:
+        with seeded(1):
+            logits = model(images.clone())
+    finally:
+        handle.remove()
+    return seen[-1], logits
+
+
+def _run(blocks: Sequence[nn.Module], images: Tensor, what: str) -> Tensor:
+    for block in blocks:
+        before = images.clone()
+        outputs = block(images)
+        if not torch.equal(images, before):
+            raise CutError(
+                f"{what} has a layer that changes its input in place ({type(block).__name__}), but several copies of a "
+                "layer read the same input. Use operations that are not in place."
+            )
+        images = outputs
+    if images.dim() != 2:
+        raise CutError(f"{what}'s last nn.Linear must get features (N, F), but gets {tuple(images.shape)}. {REMEDY}")
+    return images
+
+
+def _compare(found: Sequence[Tensor], expected: Sequence[Tensor], what: str) -> None:
+    for one, other in zip(found, expected, strict=True):
+        if not bool(torch.isfinite(other).all()):
+            raise CutError(f"{what} gives values on random images that are not finite, so nothing can be proven of it.")
+        _refuse_difference(one, other, f"A chain of the layers of {what} computes something else than the model")
+
+
+def _refuse_difference(one: Tensor, other: Tensor, message: str) -> None:
+    if one.shape != other.shape or float((one - other).abs().max()) > 1e-4 * float(other.abs().max()) + 1e-6:
+        raise CutError(f"{message}. {REMEDY}")
