@@ -27,6 +27,7 @@ from lws_lightning.networks import (
     Initialization,
     NetworkBuilder,
     build_network,
+    choose_learned_layers,
     make_multi_task_network,
 )
 from lws_lightning.randomness import resolve_seed
@@ -43,8 +44,9 @@ class MultiTaskMethod(TrainedMethod):
     is. `global_step` counts training steps: each takes exactly one step of the one optimizer.
 
     Args:
-        network: The base architecture: a name (`lws_lightning.networks.NETWORKS`), an import path
-            `package.module:build`, or, from Python, a callable that builds a `BaseNetwork` for an image shape. A
+        network: The base architecture: a name (`lws_lightning.networks.NETWORKS`), a classifier of torchvision as
+            `torchvision:resnet18`, an import path `package.module:build`, or, from Python, a callable. What these build
+            for an image shape is a `BaseNetwork`, or a classifier that can be cut into layers (docs/own_network.md). A
             callable does not go into checkpoints and is handed over again on loading.
         task_names: Names of the T tasks; from the data.
         num_classes: Classes of each task; from the data.
@@ -63,6 +65,14 @@ class MultiTaskMethod(TrainedMethod):
         initialization: `he_uniform` (what the paper says) or `torch` (PyTorch's own, which the authors' program
             leaves in place; with few images it does better, see docs/design.md). None: as the network says,
             `he_uniform` for the paper's.
+        learned_layers: Names of the layers that may be shared, with `*` and `?` as in file names, for example
+            `["layer3.*", "layer4.*"]`. The others are common to all tasks. None: as the network says.
+        pretrained_weights: What every copy of a layer starts from: a file with a state dict (`.pt`, `.safetensors`), or
+            for a classifier of torchvision the name of its weights, for example `IMAGENET1K_V1`. Heads are fresh. None:
+            from random weights.
+        perturb_copies: Random numbers with this times the root mean square of each tensor of weights are added to it
+            at the start, in each copy by itself. 0: none; copies with the same pretrained weights then differ only once
+            they have been trained.
         max_images_per_pass: Bounds the memory of a training step. Its populations are computed in several passes, one
             after the other, none of which computes more images at any layer; an image counts once for each distinct
             prefix of the assignments that it is computed under. At least the batch size. None: in one pass. Results
@@ -90,6 +100,9 @@ class MultiTaskMethod(TrainedMethod):
         clip_grad_norm: float | None = None,
         running_stats: RunningStats = "mean",
         initialization: Initialization | None = None,
+        learned_layers: list[str] | None = None,
+        pretrained_weights: str | None = None,
+        perturb_copies: float = 0.0,
         max_images_per_pass: int | None = None,
         loss_weights: dict[str, float] | list[float] | None = None,
         seed: int | None = None,
@@ -101,6 +114,8 @@ class MultiTaskMethod(TrainedMethod):
         for name, value in positive.items():
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, but is {value}.")
+        if not perturb_copies >= 0:
+            raise ValueError(f"perturb_copies must not be negative, but is {perturb_copies}.")
         self.automatic_optimization = False
         self.network_name = network if isinstance(network, str) else getattr(network, "__name__", "callable")
         self.num_classes = list(num_classes)
@@ -111,8 +126,9 @@ class MultiTaskMethod(TrainedMethod):
         self.loss_weights = normalised_weights(loss_weights, task_names)
         self.seed = resolve_seed(seed)
         self.image_shape = tuple(image_shape)
-        self.initialization = initialization
-        self.base = self.choose_base(build_network(network, image_shape))
+        self.initialization, self.perturb_copies = initialization, perturb_copies
+        base = build_network(network, image_shape, pretrained_weights)
+        self.base = self.choose_base(choose_learned_layers(base, learned_layers))
         self.layer_names = [part.name for part in self.base.learned_layers]
         self.network = self.make_network(self.base)
         self.network.set_running_stats(running_stats)
@@ -146,7 +162,9 @@ class MultiTaskMethod(TrainedMethod):
     def make_network(self, base: BaseNetwork) -> TaskNetworks:
         """Makes the networks of the T tasks; here weight sets that an assignment chooses from."""
         sizes = self.choose_weights_per_layer(base)
-        return make_multi_task_network(base, self.num_classes, sizes, self.seed, self.initialization)
+        return make_multi_task_network(
+            base, self.num_classes, sizes, self.seed, self.initialization, self.perturb_copies
+        )
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Takes one Adam step under `assignment`; a method that learns it does more."""
@@ -208,6 +226,7 @@ class MultiTaskMethod(TrainedMethod):
         """
         if "network" not in kwargs and not trust_network:
             refuse_import_path(torch.load(checkpoint_path, map_location="meta", weights_only=True))
+        kwargs.setdefault("pretrained_weights", None)  # the checkpoint has weights; where those came from may be gone
         return super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
 
     # What callbacks and results ask for

@@ -68,7 +68,9 @@ class CrossStitch(GatedMethod):
             channels = shapes[layer.name][0]
             units.append(MixingUnit(tasks, matrix.expand(channels, -1, -1) if self._per_channel else matrix))
         sizes = [tasks] * len(units)
-        layers, heads = make_layers_and_heads(base, self.num_classes, sizes, self.seed, self.initialization)
+        layers, heads = make_layers_and_heads(
+            base, self.num_classes, sizes, self.seed, self.initialization, self.perturb_copies
+        )
         return ColumnNetwork(layers, heads, units)
 
     def details(self) -> dict[str, Any]:

@@ -41,8 +41,9 @@ def method_from_checkpoint(path: str | Path, trust_network: bool = False, method
     if not trust_network:
         refuse_import_path(checkpoint)
     kind = _method_class(checkpoint, file, trust_network, method)
-    # What begins with an underscore is Lightning's own.
+    # What begins with an underscore is Lightning's own. The checkpoint has weights; where they came from may be gone.
     options = {key: value for key, value in checkpoint["hyper_parameters"].items() if not key.startswith("_")}
+    options.pop("pretrained_weights", None)
     try:
         made = kind(**options)
         made.on_load_checkpoint(dict(checkpoint))

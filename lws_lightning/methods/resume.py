@@ -5,6 +5,8 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
+from lws_lightning.networks import PREFIX
+
 __all__ = ["apply_learning_rate", "compare_options", "forget_unfinished_batch", "refuse_import_path"]
 
 _PART_OF_THE_STATE = frozenset(
@@ -16,6 +18,7 @@ _PART_OF_THE_STATE = frozenset(
         "weights_per_layer",
         "sharing",
         "prior_layers",
+        "learned_layers",
         "per_channel",
         "subspaces",
         "seed",
@@ -25,6 +28,8 @@ _REMEDIES = {"task_names": "It comes from the data: see data.tasks.", "seed": "S
 _OF_NO_CONSEQUENCE = frozenset(
     {
         "initialization",
+        "pretrained_weights",
+        "perturb_copies",
         "validation_prefix",
         "initial_probs",
         "initial_log_variance",
@@ -88,7 +93,7 @@ def forget_unfinished_batch(checkpoint: dict[str, Any]) -> None:
 def refuse_import_path(checkpoint: Mapping[str, Any]) -> None:
     """Raises ValueError if a checkpoint names code to import as its network."""
     network = checkpoint.get("hyper_parameters", {}).get("network")
-    if isinstance(network, str) and ":" in network:
+    if isinstance(network, str) and ":" in network and not network.startswith(PREFIX):
         raise ValueError(
             f"The checkpoint's network is code to import, {network!r}. If you trust it, pass trust_network=True, or "
             "network=... with a network of your own."

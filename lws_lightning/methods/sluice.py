@@ -85,7 +85,7 @@ class Sluice(GatedMethod):
                 )
         units = [MixingUnit(tasks, stitch_matrix(tasks * self._subspaces, self._same)) for _ in shapes]
         layers, heads = make_layers_and_heads(
-            base, self.num_classes, [tasks] * len(units), self.seed, self.initialization
+            base, self.num_classes, [tasks] * len(units), self.seed, self.initialization, self.perturb_copies
         )
         if self.penalty_weight > 0:
             for layer, name in zip(_learned(layers), shapes, strict=True):

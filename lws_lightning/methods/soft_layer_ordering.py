@@ -58,7 +58,7 @@ class SoftLayerOrdering(GatedMethod):
         self.mixed_layers = [base.layers[position].name for position in mixed]
         learned = [position for position, layer in enumerate(base.layers) if layer.learned]
         layers, heads = make_layers_and_heads(
-            base, self.num_classes, [1] * len(learned), self.seed, self.initialization
+            base, self.num_classes, [1] * len(learned), self.seed, self.initialization, self.perturb_copies
         )
         return SoftOrderNetwork(layers, heads, mixed, learned)
 

@@ -1,6 +1,7 @@
 """How the weights are trained: gradients of the mean loss, a guard, one step of Adam."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from lws_lightning.methods.optimization import (
     uninterrupted,
 )
 from lws_lightning.methods.predicted import PredictedMethod
+from lws_lightning.randomness import seed_for
 from lws_lightning.sharing import MultiTaskNetwork, PopulationPass
 
 __all__ = ["TrainedMethod"]
@@ -36,6 +38,7 @@ class TrainedMethod(PredictedMethod):
     warmup_steps: int
     clip_grad_norm: float | None
     max_images_per_pass: int | None
+    seed: int
     loss_weights: Tensor | None = None
     """`(T,)` float64 with a mean of 1; None: all tasks count alike."""
 
@@ -123,6 +126,8 @@ class TrainedMethod(PredictedMethod):
         clear_gradients(parameters)
         self.network.discard_running_stats()
         ranks = self.ranks
+        own_images = ranks.rank if ranks.distribute == "examples" else 0
+        self.network.draw_by(partial(seed_for, self.seed, "masks", self.global_step, own_images))
         with local_backward(self._trainer):
             losses = self.population_losses(batch, population, backward=True)
             penalty = self.penalty()
