@@ -5,6 +5,9 @@ from lws_lightning.data.cifar100 import CIFAR100CoarseLabel
 from lws_lightning.data.digits import Digits
 from lws_lightning.data.dkl_mnist import DKLMNIST
 from lws_lightning.data.folders import ImageFolders
+from lws_lightning.data.image_decoding import Decoder, ResizeMode
+from lws_lightning.data.image_reading import try_decoding
+from lws_lightning.data.image_scan import IMAGE_SUFFIXES
 from lws_lightning.data.omniglot import Omniglot
 from lws_lightning.data.sampler import EvaluationBatches, StepBatches, StepSampler, balanced_indices
 from lws_lightning.data.streaming import StreamedImages
@@ -12,16 +15,20 @@ from lws_lightning.data.tasks import TaskData, stratified_subset
 
 __all__ = [
     "DKLMNIST",
+    "IMAGE_SUFFIXES",
     "CIFAR100CoarseLabel",
+    "Decoder",
     "Digits",
     "EvaluationBatches",
     "ImageFolders",
     "MultiTaskDataModule",
     "Omniglot",
+    "ResizeMode",
     "StepBatches",
     "StepSampler",
     "StreamedImages",
     "TaskData",
     "balanced_indices",
     "stratified_subset",
+    "try_decoding",
 ]

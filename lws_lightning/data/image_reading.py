@@ -18,7 +18,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from lws_lightning.data.cache import ArrayCache, fingerprint
 from lws_lightning.data.image_decoding import Decoder
 
-__all__ = ["ReadImages", "read_folders", "usable_memory"]
+__all__ = ["ReadImages", "read_folders", "try_decoding", "usable_memory"]
 
 _CHUNK = 256  # between two movements of the progress bar
 
@@ -127,7 +127,7 @@ def _from_cache(
             return None
     broken = {}
     for index in np.flatnonzero(flags == 0).tolist():
-        outcome = _try(decoder, files[index])  # to say why
+        outcome = try_decoding(decoder, files[index])  # to say why
         if not isinstance(outcome, str):  # it is readable after all: a lack of permission, say, that is no more
             return None
         broken[index] = outcome
@@ -141,7 +141,7 @@ def _decode(
     broken = {}
     for start in range(0, len(files), _CHUNK):
         chunk = files[start : start + _CHUNK]
-        for index, outcome in enumerate(pool.map(partial(_try, decoder), chunk), start=start):
+        for index, outcome in enumerate(pool.map(partial(try_decoding, decoder), chunk), start=start):
             if isinstance(outcome, str):
                 broken[index] = outcome
             elif out is not None:
@@ -150,7 +150,7 @@ def _decode(
     return broken
 
 
-def _try(decoder: Decoder, file: str) -> Tensor | str:
+def try_decoding(decoder: Decoder, file: str) -> Tensor | str:
     """Returns the image, or why it cannot be read."""
     try:
         return decoder(file)
