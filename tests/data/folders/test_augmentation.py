@@ -83,6 +83,9 @@ def test_what_cannot_work_is_refused_at_once(step, message):
 
 
 def test_a_size_that_varies_is_refused_when_it_does():
-    with pytest.raises(ValueError, match="image_size"):
-        for step in range(20):
+    def draw(steps):
+        for step in range(steps):
             augmentation([{"name": "RandomResize", "min_size": 7, "max_size": 10}])(IMAGES, step, 0, 0)
+
+    with pytest.raises(ValueError, match="image_size"):
+        draw(20)
