@@ -77,7 +77,7 @@ class RoutingNetworks(SearchedMethod):
         super().__init__(**options)
         self.policy_lr, self.average_rate, self.collaboration = policy_lr, average_rate, collaboration
         self.distribution = RoutingPolicy(self.weights_per_layer, len(self.task_names), min_probability, initial_probs)
-        self._rewards = torch.zeros(0)
+        self._rewards = torch.zeros(len(self.task_names), dtype=torch.float64)
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Draws a route for each task, then takes one Adam step along it and one step of the policies."""

@@ -9,7 +9,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
 from lws_lightning.batches import TaskBatch
-from lws_lightning.methods.distributed import Ranks, local_backward, require_equal
+from lws_lightning.methods.distributed import Ranks, Stop, local_backward, require_equal
 from lws_lightning.methods.losses import task_losses
 from lws_lightning.methods.optimization import (
     LRSchedule,
@@ -39,6 +39,7 @@ class TrainedMethod(PredictedMethod):
     clip_grad_norm: float | None
     max_images_per_pass: int | None
     seed: int
+    stop: Stop | None = None
     loss_weights: Tensor | None = None
     """`(T,)` float64 with a mean of 1; None: all tasks count alike."""
 
@@ -104,6 +105,21 @@ class TrainedMethod(PredictedMethod):
             },
             self.device,
         )
+        self.stop = Stop(self.trainer) if self.ranks.several else None
+
+    def on_train_end(self) -> None:
+        """Leaves Ctrl-C to others."""
+        if self.stop is not None:
+            self.stop.end()
+
+    def save_on_exception(self, enabled: bool) -> None:
+        """Says whether the checkpoint callbacks save when an exception ends the run.
+
+        Saving takes all ranks, so of several it is enabled only for what all of them raise after the same step.
+        """
+        for callback in self.trainer.checkpoint_callbacks:
+            if hasattr(callback, "save_on_exception"):
+                callback.save_on_exception = enabled
 
     # The update of the weights
 
@@ -133,6 +149,8 @@ class TrainedMethod(PredictedMethod):
             penalty = self.penalty()
             if penalty is not None and ranks.rank == 0:  # once in the sum over ranks
                 self.manual_backward(penalty)
+            if not ranks.tasks(len(batch.images)):  # a gradient scaler insists on having scaled something
+                self.manual_backward(parameters[0].sum() * 0)
         if ranks.several:
             self._add_up_ranks(ranks, parameters, losses)
         # What is checked from here on is the same on all ranks, so that all of them raise or none.
@@ -143,6 +161,7 @@ class TrainedMethod(PredictedMethod):
         self.rescale_gradients()
         norm = total_norm(parameters)
         if scaler is None and not bool(torch.isfinite(norm)):
+            self.save_on_exception(True)
             raise NonFiniteError(self._describe_gradient(population))
         if self.clip_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
@@ -154,10 +173,12 @@ class TrainedMethod(PredictedMethod):
         norms = list(self.network.norms())
         seen = [norm.pending(ranks.weight) for norm in norms]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        ranks.add_up([*gradients, losses, *seen])
-        if not seen:
-            return
-        shares = torch.stack([statistics[-2:] for statistics in seen]).tolist()  # one copy from the device
+        assert self.stop is not None
+        flags = self.stop.flags(losses.device)
+        ranks.add_up([*gradients, losses, *seen, flags])
+        counts = [flags, *(statistics[-2:] for statistics in seen)]
+        stopping, *shares = torch.stack([count.double() for count in counts]).tolist()  # one copy from the device
+        self.stop.agree(*stopping)
         for norm, statistics, (kept, processes) in zip(norms, seen, shares, strict=True):
             norm.replace_pending(statistics[:-2], kept, processes)
 
@@ -230,6 +251,10 @@ class TrainedMethod(PredictedMethod):
             self.network.commit_running_stats()
             self.optimizers().step()  # type: ignore[union-attr]
             self.lr_schedulers().step()  # type: ignore[union-attr]
+        error = None if self.stop is None else self.stop.error()
+        if error is not None:
+            self.save_on_exception(True)
+            raise error
 
     def refuse_non_finite(self, losses: Tensor, phase: str) -> None:
         """Raises NonFiniteError if one of the losses `(S, T)` is not finite."""
@@ -238,6 +263,8 @@ class TrainedMethod(PredictedMethod):
             return
         columns = zip(self.tasks_in_training(), bad.any(0).tolist(), strict=True)
         names = [self.task_names[task] for task, is_bad in columns if is_bad]
+        if self._trainer is not None:
+            self.save_on_exception(True)
         raise NonFiniteError(
             f"Step {self.global_step}: the loss of task {_quoted(names)} on the {phase} batch is not finite. The "
             "weights are those of the step before. Try a lower model.lr or model.clip_grad_norm, and look at the "
