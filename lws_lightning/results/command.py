@@ -31,7 +31,7 @@ def report(arguments: Sequence[str]) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="writes there: report.html (one file with all), report.md, table.csv, tests.csv and figures/",
+        help="writes there: report.html (one file with all), report.md, CSV files and figures/",
     )
     options = parser.parse_args(arguments)
     out: Path | None = options.out

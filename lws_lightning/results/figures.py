@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from lws_lightning.callbacks import assignment_figure, picture_png, picture_svg
+from lws_lightning.callbacks import affinity_figure, assignment_figure, picture_png, picture_svg
+from lws_lightning.results.affinity import Affinity, task_order
 from lws_lightning.results.curves import Band, Curve, band, read_curves
 from lws_lightning.results.drawing import Line, Style, entropy_figure, error_figure, group_sizes_figure
 from lws_lightning.results.group_sizes import group_shares, read_assignments, size_bins, sizes_text
@@ -52,7 +53,10 @@ class Picture:
 
 
 def section_pictures(
-    section: Section, looks: Mapping[str, Style], name: Callable[[Path], str] = str
+    section: Section,
+    looks: Mapping[str, Style],
+    name: Callable[[Path], str] = str,
+    affinities: Sequence[Affinity] = (),
 ) -> tuple[list[Picture], list[str]]:
     """Draws the figures of one data set.
 
@@ -60,11 +64,12 @@ def section_pictures(
         section: One of `group_runs`.
         looks: What `styles` returned for all sections.
         name: How a folder is called.
+        affinities: What `section_affinities` returned.
 
     Returns:
         For each network: the test curves of all rows, the entropies of the learned ones, and for each learned row the
-        sizes of the groups that share and the assignment of its first run. And sentences about runs that a figure
-        has to do without.
+        sizes of the groups that share, the affinity of tasks and the assignment of its first run. And sentences about
+        runs that a figure has to do without.
     """
     pictures = []
     problems = []
@@ -77,7 +82,9 @@ def section_pictures(
         pictures += _curve_pictures(section, network, rows, curves, looks)
         for row in (row for row in rows if row.learned):
             more, failed = _sharing_pictures(section, row, name)
-            pictures += more
+            pictures += more[:1]
+            pictures += [_affinity_picture(section, each) for each in affinities if each.row.letter == row.letter]
+            pictures += more[1:]
             problems += _sentences(failed, name, "The figures of the sharing go on without it")
     return pictures, problems
 
@@ -212,6 +219,29 @@ def _sharing_pictures(
     alt = f"Grid of {len(layers)} layers by {tasks} tasks, a letter for each copy. Distinct copies in use: {distinct}."
     pictures.append(_picture(f"assignment_{stem}", figure, caption, alt))
     return pictures, problems
+
+
+def _affinity_picture(section: Section, affinity: Affinity) -> Picture:
+    row, runs = affinity.row, len(affinity.runs)
+    order = task_order(affinity)
+    names = [affinity.tasks[task] for task in order]
+    ordered = torch.from_numpy(affinity.shares[:, order][:, :, order])
+    where = f"{section.title}, {row.network}: {row.letter} {row.label}, n = {runs}"
+    seeds = f"{runs} seed{'s' * (runs != 1)}"
+    figure = affinity_figure(ordered, affinity.layers, names, f"How often two tasks share a layer, {seeds}", where)
+    arranged = "" if order == sorted(order) else " Tasks that share much stand together (average linkage)."
+    caption = (
+        f"Share of {seeds} in which two tasks use the same weights in the final assignment, by layer and as the mean "
+        f"over layers, in which each counts alike (row {row.letter}).{arranged} affinity.csv holds all numbers."
+    )
+    mean = affinity.shares.mean(0)
+    most = "; ".join(
+        f"{affinity.tasks[a]} and {affinity.tasks[b]} {100 * mean[a, b]:.0f} %" for a, b in affinity.pairs()[:3]
+    )
+    size = f"{len(names)} by {len(names)} tasks"
+    alt = f"Matrices of {size} for {where}. The pairs that share most, mean over layers: {most}."
+    stem = f"{row.letter}_{_slug(section.data)}_{_slug(row.network)}"
+    return _picture(f"affinity_{stem}", figure, caption, alt)
 
 
 def _picture(name: str, figure: Figure, caption: str, alt: str, numbers: Numbers | None = None) -> Picture:

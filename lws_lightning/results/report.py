@@ -9,6 +9,15 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lws_lightning.callbacks import write_atomically
+from lws_lightning.results.affinity import Affinity, section_affinities
+from lws_lightning.results.affinity_tables import (
+    AFFINITY_EXPLAINED,
+    STABILITY_EXPLAINED,
+    affinity_rows,
+    pair_cells,
+    stability_cells,
+    stability_rows,
+)
 from lws_lightning.results.drawing import styles
 from lws_lightning.results.figures import Picture, section_pictures
 from lws_lightning.results.grouping import Section, Source, group_runs
@@ -30,7 +39,7 @@ from lws_lightning.results.table import (
 __all__ = ["Report", "folder_names", "make_report"]
 
 _ENDINGS = ("png", "svg")
-_A_FIGURE = re.compile(r"(error|entropy|groups|assignment)_[A-Z]+_\w+\.(png|svg)")
+_A_FIGURE = re.compile(r"(error|entropy|groups|affinity|assignment)_[A-Z]+_\w+\.(png|svg)")
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,7 @@ class Part:
         pictures: The figures, none if they were not wanted.
         problems: Sentences about runs that a figure has to do without.
         origins: How the runs of each row were made.
+        affinities: Which tasks share in each learned row, none if figures were not wanted.
     """
 
     section: Section
@@ -50,6 +60,7 @@ class Part:
     pictures: tuple[Picture, ...]
     problems: tuple[str, ...]
     origins: tuple[Origin, ...]
+    affinities: tuple[Affinity, ...]
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,11 @@ class Report:
         for part in self.parts:
             texts.append(section_markdown(part.section, part.comparisons, self.name))
             if figures is not None:
+                if part.affinities:
+                    header, body = stability_cells(part.affinities)
+                    texts += [f"{STABILITY_EXPLAINED}\n", markdown_table(header, body, range(3))]
+                    header, body = pair_cells(part.affinities)
+                    texts += [f"{AFFINITY_EXPLAINED}\n", markdown_table(header, body, range(3))]
                 for picture in part.pictures:
                     texts.append(f"![{markdown_cell(picture.alt)}]({figures}/{picture.name}.png)\n")
                     texts.append(f"{markdown_cell(picture.caption)}\n")
@@ -120,6 +136,10 @@ class Report:
                     "notes": [*foot_notes(part.section), *part.section.notes],
                     "tests": significance_cells(part.comparisons),
                     "tests_explained": TESTS_EXPLAINED + holm_explained(part.comparisons),
+                    "stability": stability_cells(part.affinities) if part.affinities else None,
+                    "stability_explained": STABILITY_EXPLAINED,
+                    "pairs": pair_cells(part.affinities),
+                    "pairs_explained": AFFINITY_EXPLAINED,
                     "pictures": [(picture, _data_uri(picture)) for picture in part.pictures],
                     "problems": part.problems,
                     "origins": part.origins,
@@ -132,7 +152,7 @@ class Report:
         )
 
     def write(self, folder: Path) -> list[Path]:
-        """Writes `report.md`, `table.csv`, `tests.csv`, `report.html` and `figures/`, each file atomically.
+        """Writes `report.md`, `report.html`, the CSV files and `figures/`, each file atomically.
 
         Figures of an earlier report there that this one does not have are removed.
 
@@ -153,6 +173,11 @@ class Report:
                 files |= {f"figures/{picture.name}.{ending}": getattr(picture, ending) for ending in _ENDINGS}
         files["table.csv"] = csv_text(table_rows(sections, self.name))
         files["tests.csv"] = csv_text(tests)
+        pairs = [row for part in self.parts for row in affinity_rows(part.section, part.affinities)]
+        files["affinity.csv"] = csv_text(pairs)
+        files["stability.csv"] = csv_text(
+            [row for part in self.parts for row in stability_rows(part.section, part.affinities)]
+        )
         files["report.md"] = self.markdown("figures")
         files["report.html"] = self.html()
         for name, content in files.items():
@@ -185,9 +210,11 @@ def make_report(
     looks = styles(sections)
     parts = []
     for section in sections:
-        pictures, problems = section_pictures(section, looks, name) if figures else ([], [])
+        affinities = section_affinities(section) if figures else []
+        pictures, problems = section_pictures(section, looks, name, affinities) if figures else ([], [])
         origins = tuple(row_origin(row, name) for row in section.rows)
-        parts.append(Part(section, tuple(compare(section)), tuple(pictures), tuple(problems), origins))
+        comparisons = tuple(compare(section))
+        parts.append(Part(section, comparisons, tuple(pictures), tuple(problems), origins, tuple(affinities)))
     averaged = sum(len(row.members) for section in sections for row in section.rows)
     rows = sum(len(section.rows) for section in sections)
     left_out = len(runs) - averaged

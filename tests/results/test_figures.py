@@ -7,6 +7,7 @@ from matplotlib.colors import to_rgb
 
 from lws_lightning.callbacks import picture_svg
 from lws_lightning.results import load_runs
+from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.curves import band
 from lws_lightning.results.drawing import Line, entropy_figure, error_figure, group_sizes_figure, styles
 from lws_lightning.results.figures import section_pictures
@@ -107,15 +108,18 @@ def test_pictures_of_a_section(write_study, tmp_path):
     write_study(full=[20, 21], none=[15, 16, 17], learned=[10, 11, 12])
     (tmp_path / "learned/seed1/curve.csv").unlink()
     sections = group_runs(load_runs([tmp_path])[0])
-    pictures, problems = section_pictures(sections[0], styles(sections), lambda path: path.name)
+    affinities = section_affinities(sections[0])
+    pictures, problems = section_pictures(sections[0], styles(sections), lambda path: path.name, affinities)
     kinds = [picture.name.split("_")[0] for picture in pictures]
-    assert kinds == ["error", "entropy", "groups", "assignment"]
+    assert kinds == ["error", "entropy", "groups", "affinity", "assignment"]
     assert problems == ["seed1: has no curve.csv. The curves go on without it."]
-    error, entropy, groups, assignment = pictures
+    error, entropy, groups, affinity, assignment = pictures
     assert "rows A, B, C" in error.caption
     assert "full 20.50 %; none 16.00 %; learned 11.00 %" in error.alt
     assert "0.600 to 0.110 nats" in entropy.alt
     assert groups.numbers.body == (("conv", "66.7 %", "33.3 %"),)
+    assert "Share of 3 seeds" in affinity.caption
+    assert "low and high 33 %" in affinity.alt
     assert "seed 0 of row C (seed0)" in assignment.caption
     for picture in pictures:
         assert picture.png.startswith(b"\x89PNG")

@@ -55,7 +55,7 @@ def test_files(study, capsys):
     assert printed.out.endswith(f"Report: {out / 'report.html'}\n")
     assert "warning: odd: has no curve.csv. The curves go on without it." in printed.err
     names = sorted(path.name for path in out.iterdir())
-    assert names == ["figures", "report.html", "report.md", "table.csv", "tests.csv"]
+    assert names == ["affinity.csv", "figures", "report.html", "report.md", "stability.csv", "table.csv", "tests.csv"]
     markdown = (out / "report.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\((figures/.*?)\)", markdown):
         assert (out / link).read_bytes().startswith(b"\x89PNG")
@@ -67,6 +67,14 @@ def test_files(study, capsys):
     assert [row["method"] for row in rows] == ["full", "none", "learned", "learned"]
     assert json.loads(rows[2]["runs"]) == [f"learned/seed{seed}" for seed in range(4)]
     assert rows[3][f"error/{ODD[0]}/mean"] == "1.0"
+    pairs = list(csv.DictReader((out / "affinity.csv").open(encoding="utf-8")))
+    assert [(each["row"], each["layer"], each["share_of_seeds"]) for each in pairs] == [
+        *(("C", "conv", "0.5"), ("C", "all layers", "0.5"), ("D", "conv", "0.0"), ("D", "all layers", "0.0")),
+    ]
+    assert "| C   | learned | low and high" in markdown
+    stable = list(csv.DictReader((out / "stability.csv").open(encoding="utf-8")))
+    assert [each["n"] for each in stable] == ["4", "4", "1", "1"]
+    assert [each["rand"][:6] for each in stable] == ["0.3333", "0.3333", "", ""]
     tests = list(csv.DictReader((out / "tests.csv").open(encoding="utf-8")))
     assert [float(test["p"]) for test in tests] == pytest.approx([1 / 70] * 4)
     assert [float(test["p_holm"]) for test in tests] == pytest.approx([2 / 70] * 4)

@@ -1,0 +1,221 @@
+"""Task affinity over the runs of a row: how often two tasks share a layer, and whether other seeds find the same."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
+
+from lws_lightning.callbacks import affinity_of_assignment, affinity_of_probabilities
+from lws_lightning.results.group_sizes import read_assignments
+from lws_lightning.results.grouping import Row, Section
+from lws_lightning.results.runs import Run
+
+__all__ = ["Affinity", "Stability", "row_affinity", "section_affinities", "stability", "task_order"]
+
+ALL_LAYERS = "all layers"
+_PERMUTATIONS = 999
+_KEPT_ORDER = 8  # so few tasks are found without an order
+
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How far the seeds agree on which tasks share a layer.
+
+    Attributes:
+        layer: Its name, or `all layers`: the mean over layers.
+        sharing: Percent of the pairs of tasks that share it, mean over seeds.
+        rand: Mean Rand index of two seeds: the share of the pairs of tasks on which both agree (share, or do not), in
+            [0, 1]. None with one seed.
+        chance: What `rand` would be on average if each seed kept the sizes of its groups, but which tasks are in them
+            were chance. None with one seed.
+        p: Probability of such a `rand` or a greater one then, from 999 permutations of the tasks of each seed. None
+            with one seed, or if the sizes of the groups leave nothing to chance.
+        uniform: What `sharing` would be on average in assignments drawn without any preference: 100 / K_l, or the mean
+            of these. None if the sizes are not known.
+    """
+
+    layer: str
+    sharing: float
+    rand: float | None = None
+    chance: float | None = None
+    p: float | None = None
+    uniform: float | None = None
+
+    @property
+    def adjusted(self) -> float | None:
+        """`(rand - chance) / (1 - chance)`: 1 if all seeds agree, 0 as by chance. None if chance is 1, or unknown."""
+        if self.rand is None or self.chance is None or self.chance > 1 - 1e-9:
+            return None
+        return (self.rand - self.chance) / (1 - self.chance)
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """What the runs of a row say of which tasks share.
+
+    Attributes:
+        row: The row.
+        runs: Those whose record has an assignment, in the order of seeds.
+        layers: L names.
+        tasks: T names, at least two.
+        shares: `(L, T, T)`, the share of runs in which two tasks share a layer in the final assignment, in [0, 1].
+        probable: `(L, T, T)`, the probability by the final search distribution, mean over runs; None if a record does
+            not hold it, as those of older versions.
+        stability: One for each layer, and the last for all.
+    """
+
+    row: Row
+    runs: tuple[Run, ...]
+    layers: tuple[str, ...]
+    tasks: tuple[str, ...]
+    shares: Numbers
+    probable: Numbers | None
+    stability: tuple[Stability, ...]
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Returns all pairs of tasks, those first that share the most layers; equal ones in the order of tasks."""
+        mean = self.shares.mean(0)
+        every = zip(*np.triu_indices(len(self.tasks), 1), strict=True)
+        # Rounded, so that sums in another order do not part what is equal.
+        return sorted(((int(a), int(b)) for a, b in every), key=lambda pair: (-round(float(mean[pair]), 9), pair))
+
+
+def section_affinities(section: Section) -> list[Affinity]:
+    """Returns the affinity for each learned row of a section that has one; see `row_affinity`."""
+    found = [row_affinity(section, row) for row in section.rows if row.learned]
+    return [each for each in found if each is not None]
+
+
+def row_affinity(section: Section, row: Row) -> Affinity | None:
+    """Counts over the runs of a row how often two tasks share.
+
+    Args:
+        section: The row's section.
+        row: The row.
+
+    Returns:
+        None with one task, or if no record holds an assignment that fits.
+    """
+    found, _ = read_assignments(row)
+    if not found or len(section.task_names) < 2:
+        return None
+    runs = tuple(run for run, _ in found)
+    layers = tuple(str(layer) for layer in runs[0].record["layer_names"])
+    assignments = [assignment for _, assignment in found]
+    shares = np.mean([affinity_of_assignment(torch.tensor(each)).numpy() for each in assignments], axis=0)
+    probable = [_probable(run, shares.shape) for run in runs]
+    known = [each for each in probable if each is not None]
+    mean = np.mean(known, axis=0) if len(known) == len(runs) else None
+    found_stability = stability(assignments, layers, _copies(runs, len(layers)))
+    return Affinity(row, runs, layers, section.task_names, shares, mean, tuple(found_stability))
+
+
+def stability(
+    assignments: Sequence[Sequence[Sequence[int]]],
+    layer_names: Sequence[str],
+    weights_per_layer: Sequence[int] | None = None,
+) -> list[Stability]:
+    """Says how far seeds agree on which tasks share.
+
+    Copies of a layer are interchangeable: copy 0 of one seed has nothing to do with that of another. So what is
+    compared is the partition of the tasks into groups, two seeds at a time, by the Rand index.
+
+    Args:
+        assignments: R assignments, each `(L, T)`, T at least two.
+        layer_names: L names.
+        weights_per_layer: K_l for each of the L layers, if known.
+
+    Returns:
+        One for each layer, and their mean as `all layers`. The permutations are the same at each call; a seed's tasks
+        are permuted alike at all layers.
+    """
+    copies = np.asarray(assignments)
+    runs, layers, tasks = copies.shape
+    pairs = tasks * (tasks - 1) / 2
+    names = [*layer_names, ALL_LAYERS]
+    together = (np.triu(copies[..., :, None] == copies[..., None, :], 1)).sum((2, 3)).astype(np.float64)  # (R, L)
+    sharing = _with_mean(100 * together.mean(0) / pairs)
+    uniform: list[float | None] = [None] * len(names)
+    if weights_per_layer is not None:
+        uniform = [*_with_mean(100 / np.asarray(weights_per_layer, dtype=np.float64))]
+    if runs < 2:
+        return [Stability(name, value, uniform=u) for name, value, u in zip(names, sharing, uniform, strict=True)]
+    couples = runs * (runs - 1) / 2
+    # For two seeds of which a and b pairs of tasks share, c in both: the Rand index is 1 - (a + b - 2 c) / pairs, and
+    # by chance c is a b / pairs. Sums over all couples of seeds:
+    either = (runs - 1) * together.sum(0)
+    expected = (together.sum(0) ** 2 - (together**2).sum(0)) / 2 / pairs
+    observed = _shared_in_both(copies)
+    rand = _with_mean(1 - (either - 2 * observed) / (pairs * couples))
+    chance = _with_mean(1 - (either - 2 * expected) / (pairs * couples))
+    least = _with_sum(observed)
+    reached = np.zeros(layers + 1)
+    generator = np.random.default_rng(0)
+    for _ in range(_PERMUTATIONS):
+        orders = np.argsort(generator.random((runs, tasks)), axis=1)
+        permuted = np.take_along_axis(copies, np.broadcast_to(orders[:, None, :], copies.shape), axis=2)
+        reached += _with_sum(_shared_in_both(permuted)) >= least
+    p = (1 + reached) / (1 + _PERMUTATIONS)
+    return [
+        Stability(name, share, value, by_chance, float(p[i]) if by_chance < 1 - 1e-9 else None, uniform[i])
+        for i, (name, share, value, by_chance) in enumerate(zip(names, sharing, rand, chance, strict=True))
+    ]
+
+
+def task_order(affinity: Affinity) -> list[int]:
+    """Returns the tasks so that those that share most stand together: average linkage of the mean over layers.
+
+    Up to 8 tasks keep their order.
+    """
+    tasks = len(affinity.tasks)
+    if tasks <= _KEPT_ORDER:
+        return list(range(tasks))
+    apart = 1 - affinity.shares.mean(0)
+    np.fill_diagonal(apart, 0.0)
+    return [int(task) for task in leaves_list(linkage(squareform(apart, checks=False), "average"))]
+
+
+def _shared_in_both(copies: np.ndarray[Any, Any]) -> Numbers:
+    """Counts by layer, over all couples of seeds, the pairs of tasks that share in both."""
+    tasks = copies.shape[2]
+    seeds = (copies[..., :, None] == copies[..., None, :]).sum(0, dtype=np.int64)  # (L, T, T), on the diagonal all
+    both = (seeds * (seeds - 1) // 2).sum((1, 2))
+    itself = tasks * (len(copies) * (len(copies) - 1) // 2)
+    counted: Numbers = ((both - itself) // 2).astype(np.float64)
+    return counted
+
+
+def _with_mean(values: Numbers) -> list[float]:
+    return [*map(float, values), float(values.mean())]
+
+
+def _with_sum(values: Numbers) -> Numbers:
+    return np.append(values, values.sum())
+
+
+def _copies(runs: Sequence[Run], layers: int) -> list[int] | None:
+    """Reads K_l, which is an option: all runs of a row have the same. None if the records do not tell it."""
+    try:
+        sizes = [int(size) for size in runs[0].record["weights_per_layer"]]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return sizes if len(sizes) == layers and min(sizes) > 0 else None
+
+
+def _probable(run: Run, shape: tuple[int, ...]) -> Numbers | None:
+    """Reads the affinity of a run's search distribution, None if its record does not hold it."""
+    try:
+        by_layer = [torch.tensor(layer, dtype=torch.float64) for layer in run.record["probabilities"]]
+        padded = torch.zeros(len(by_layer), shape[1], max(layer.shape[1] for layer in by_layer), dtype=torch.float64)
+        for layer, values in zip(padded, by_layer, strict=True):
+            layer[:, : values.shape[1]] = values
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError):
+        return None
+    found: Numbers = affinity_of_probabilities(padded).numpy()
+    return found if found.shape == shape and bool(np.isfinite(found).all()) else None
