@@ -9,7 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-__all__ = ["RunningStats", "TaskBatchNorm", "Visits", "convert_batch_norms", "restore_batch_norms", "visiting"]
+__all__ = [
+    "RunningStats",
+    "TaskBatchNorm",
+    "Visits",
+    "convert_batch_norms",
+    "modules_of",
+    "norms_of",
+    "restore_batch_norms",
+    "visiting",
+]
 
 RunningStats = Literal["mean", "per_visit"]
 """How running statistics follow the visits of a step: see `TaskBatchNorm`."""
@@ -161,13 +170,34 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
 @contextmanager
 def visiting(norms: Sequence[tuple[TaskBatchNorm, Visits]]) -> Iterator[None]:
     """Tells batch normalisations which nodes the input of the enclosed pass consists of."""
+    # Not `norm.visits = ...`: what `nn.Module.__setattr__` does for parameters takes longer than all the rest here.
     for norm, visits in norms:
-        norm.visits = visits
+        object.__setattr__(norm, "visits", visits)
     try:
         yield
     finally:
         for norm, _ in norms:
-            norm.visits = None
+            object.__setattr__(norm, "visits", None)
+
+
+def modules_of(module: nn.Module) -> list[nn.Module]:
+    """Returns a module and all within it, each once and before its children, as `Module.modules` does.
+
+    It makes no names on the way, which several times a step would cost more than the bookkeeping that it is for.
+    """
+    found: dict[nn.Module, None] = {}
+    pending: list[nn.Module | None] = [module]
+    while pending:
+        part = pending.pop()
+        if part is not None and part not in found:
+            found[part] = None
+            pending.extend(reversed(part._modules.values()))
+    return list(found)
+
+
+def norms_of(module: nn.Module) -> list[TaskBatchNorm]:
+    """Returns the batch normalisations within a module."""
+    return [part for part in modules_of(module) if isinstance(part, TaskBatchNorm)]
 
 
 def convert_batch_norms(module: nn.Module) -> nn.Module:

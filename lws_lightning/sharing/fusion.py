@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lws_lightning.sharing.batch_norm import TaskBatchNorm, Visits, visiting
+from lws_lightning.sharing.batch_norm import TaskBatchNorm, Visits, norms_of, visiting
 
 __all__ = ["run_copies"]
 
@@ -37,13 +37,13 @@ class _Segment:
         return (self.relu if self.pool is None else self.pool) + 1
 
 
-def run_copies(copies: Sequence[nn.Module], parts: Sequence[Tensor], visits: Sequence[Visits]) -> Tensor:
+def run_copies(copies: Sequence[nn.Module], inputs: Tensor, visits: Sequence[Visits]) -> Tensor:
     """Runs copies of one block, each on its own part of a layer's nodes.
 
     Args:
         copies: Copies of a block. If they are plain `nn.Sequential` without hooks, their modules run in lockstep.
-        parts: For each of them its input `(n_k * B, ...)`.
-        visits: For each of them what its input consists of.
+        inputs: `(sum_k n_k * B, ...)`, the nodes of the first copy, of the second, and so on.
+        visits: For each copy what its input consists of.
 
     Returns:
         `(sum_k n_k * B, ...)`.
@@ -51,27 +51,49 @@ def run_copies(copies: Sequence[nn.Module], parts: Sequence[Tensor], visits: Seq
     in_lockstep = all(type(block) is nn.Sequential for block in copies) and not _has_hooks(copies)
     chains = [list(block) if in_lockstep else [block] for block in copies]  # type: ignore[call-overload]
     segments = _find_segments(chains[0])
-    nodes = [visit.num_nodes for visit in visits]
-    norms = [
-        (module, visit)
-        for block, visit in zip(copies, visits, strict=True)
-        for module in block.modules()
-        if isinstance(module, TaskBatchNorm)
-    ]
+    sizes = [visit.num_nodes for visit in visits]
+    norms = [(norm, visit) for block, visit in zip(copies, visits, strict=True) for norm in norms_of(block)]
+    activations: Tensor | Sequence[Tensor] = inputs
     with visiting(norms):
         position = 0
         while position < len(chains[0]):
-            if len(parts) < len(chains):  # the last segment left the nodes of all copies in one tensor
-                batch_size = len(parts[0]) // sum(nodes)
-                parts = torch.split(parts[0], [size * batch_size for size in nodes])
             segment = segments.get(position)
-            if segment is not None and not any(_has_hooks(chain[position : segment.end]) for chain in chains):
-                parts = _run_segment(parts, chains, segment)
-                position = segment.end
+            end = position + 1 if segment is None else segment.end
+            if any(_has_hooks(chain[position:end]) for chain in chains):
+                segment, end = None, position + 1
+            elif segment is None and _is_image_by_image(chains[0][position]):
+                activations = chains[0][position](_joined(activations))
+                position = end
+                continue
+            parts = _parts(activations, sizes)
+            if segment is None:
+                activations = [chain[position](part) for chain, part in zip(chains, parts, strict=True)]
             else:
-                parts = [chain[position](part) for chain, part in zip(chains, parts, strict=True)]
-                position += 1
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+                activations = _run_segment(parts, chains, segment)
+            position = end
+    return _joined(activations)
+
+
+def _joined(activations: Tensor | Sequence[Tensor]) -> Tensor:
+    """Returns the nodes of all copies in one tensor."""
+    if isinstance(activations, Tensor):
+        return activations
+    return activations[0] if len(activations) == 1 else torch.cat(list(activations))
+
+
+def _parts(activations: Tensor | Sequence[Tensor], sizes: Sequence[int]) -> Sequence[Tensor]:
+    """Returns the nodes of each copy."""
+    if not isinstance(activations, Tensor):
+        return activations
+    batch_size = len(activations) // sum(sizes)
+    return torch.split(activations, [size * batch_size for size in sizes])
+
+
+def _is_image_by_image(module: nn.Module) -> bool:
+    """Whether a module does the same for every image and copy, so that it may run once for all."""
+    if type(module) is nn.Flatten:
+        return module.start_dim == 1
+    return type(module) in (nn.ReLU, nn.Identity, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 
 
 def _find_segments(modules: Sequence[nn.Module]) -> dict[int, _Segment]:
@@ -103,18 +125,23 @@ def _has_hooks(modules: Sequence[nn.Module]) -> bool:
     )
 
 
-def _run_segment(parts: Sequence[Tensor], chains: Sequence[Sequence[Any]], segment: _Segment) -> Sequence[Tensor]:
+def _run_segment(
+    parts: Sequence[Tensor], chains: Sequence[Sequence[Any]], segment: _Segment
+) -> Tensor | Sequence[Tensor]:
     convs = [chain[segment.conv] for chain in chains]
     norms = [chain[segment.norm] for chain in chains]
     pool = None if segment.pool is None else chains[0][segment.pool]
     if _can_fold(norms):
-        folded = [
-            conv._conv_forward(part, *_folded(conv, norm)) for conv, norm, part in zip(convs, norms, parts, strict=True)
-        ]
-        return [(part if pool is None else pool(part)).relu_() for part in folded]
+        folded = _fold(convs, norms)
+        outputs = [conv._conv_forward(part, *both) for conv, part, both in zip(convs, parts, folded, strict=True)]
+        if pool is None:
+            return [output.relu_() for output in outputs]
+        if pool.kernel_size == 2 and outputs[0].device.type == "cpu":
+            return _max_of_pairs(outputs).relu_()
+        return [pool(output).relu_() for output in outputs]
     outputs = [conv(part) for conv, part in zip(convs, parts, strict=True)]
     if pool is not None and _can_fuse(norms, outputs):
-        return [_norm_pool_relu(norms, outputs, pool.kernel_size)]
+        return _norm_pool_relu(norms, outputs, pool.kernel_size)
     relu = chains[0][segment.relu]
     normalised = [relu(norm(output)) for norm, output in zip(norms, outputs, strict=True)]
     return normalised if pool is None else [pool(part) for part in normalised]
@@ -143,13 +170,30 @@ def _can_fuse(norms: Sequence[TaskBatchNorm], outputs: Sequence[Tensor]) -> bool
     )
 
 
-def _folded(conv: nn.Conv2d, norm: Any) -> tuple[Tensor, Tensor]:
-    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
-    shift = norm.bias - norm.running_mean * scale
-    if conv.bias is not None:
-        shift = shift + conv.bias * scale
-    weight = conv.weight * scale.view(-1, 1, 1, 1).to(conv.weight.dtype)
-    return weight, shift.to(conv.weight.dtype)
+def _fold(convs: Sequence[nn.Conv2d], norms: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
+    """Returns for each copy the convolution's weight and bias with the normalisation in them."""
+    deviations = torch._foreach_add([norm.running_var for norm in norms], [norm.eps for norm in norms])
+    torch._foreach_sqrt_(deviations)
+    scales = torch._foreach_div([norm.weight for norm in norms], deviations)
+    shifts = torch._foreach_mul([norm.running_mean for norm in norms], scales)
+    folded = []
+    for conv, norm, scale, shift in zip(convs, norms, scales, shifts, strict=True):
+        bias = norm.bias - shift if conv.bias is None else torch.addcmul(norm.bias - shift, conv.bias, scale)
+        weight = conv.weight * scale.view(-1, 1, 1, 1).to(conv.weight.dtype)
+        folded.append((weight, bias.to(conv.weight.dtype)))
+    return folded
+
+
+def _max_of_pairs(images: Sequence[Tensor]) -> Tensor:
+    """Max-pools several batches 2x2 into one tensor: `torch.maximum` knows no positions and is twice as fast."""
+    _, channels, height, width = images[0].shape
+    shape = (sum(len(part) for part in images), channels, height // 2, width // 2)
+    pooled = torch.empty(shape, dtype=images[0].dtype, memory_format=torch.channels_last)
+    for part, out in zip(images, torch.split(pooled, [len(part) for part in images]), strict=True):
+        pixels = part.permute(0, 2, 3, 1)[:, : height // 2 * 2, : width // 2 * 2]
+        larger = torch.maximum(pixels[:, 0::2], pixels[:, 1::2])
+        torch.maximum(larger[:, :, 0::2], larger[:, :, 1::2], out=out.permute(0, 2, 3, 1))
+    return pooled
 
 
 def _norm_pool_relu(norms: Sequence[Any], outputs: Sequence[Tensor], kernel: int) -> Tensor:

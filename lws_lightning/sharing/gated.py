@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import Visits, visiting
+from lws_lightning.sharing.batch_norm import Visits, norms_of, visiting
 from lws_lightning.sharing.passes import PopulationPass
 from lws_lightning.sharing.plan import LayerPlan
 from lws_lightning.sharing.random_layers import PassDraws
-from lws_lightning.sharing.task_networks import TaskNetworks, norms_of
+from lws_lightning.sharing.task_networks import TaskNetworks
 
 __all__ = ["GatedNetworks", "task_plan"]
 

@@ -57,10 +57,9 @@ class SharedLayer(nn.Module):
             `(nodes * B, ...)`, in the plan's order.
         """
         inputs = gather_nodes(activations, plan.parents, batch_size)
-        parts = torch.split(inputs, [size * batch_size for size in plan.sizes])
         per_copy = zip(plan.sizes, plan.visit_nodes, plan.visit_numbers, plan.total_visits, strict=True)
         visits = [Visits(size, nodes, numbers, total) for size, nodes, numbers, total in per_copy]
-        return run_copies([self.copies[number] for number in plan.copies], parts, visits)
+        return run_copies([self.copies[number] for number in plan.copies], inputs, visits)
 
     def forward_copy(self, activations: Tensor, number: int) -> Tensor:
         """Runs one copy on `(N, ...)`, as a task's own network does."""
@@ -68,7 +67,7 @@ class SharedLayer(nn.Module):
             return self.copies[number](activations)  # type: ignore[no-any-return]
         first = torch.zeros(1, dtype=torch.int64)
         everything = Visits(1, first, first, 1)
-        return run_copies([self.copies[number]], [activations], [everything])
+        return run_copies([self.copies[number]], activations, [everything])
 
 
 class CommonLayer(SharedLayer):

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import Visits, visiting
+from lws_lightning.sharing.batch_norm import Visits, norms_of, visiting
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.passes import PopulationPass, split_population
 from lws_lightning.sharing.plan import plan_population
-from lws_lightning.sharing.task_networks import TaskNetworks, norms_of
+from lws_lightning.sharing.task_networks import TaskNetworks
 
 __all__ = ["MultiTaskNetwork"]
 

@@ -1,18 +1,18 @@
 """What the methods ask of the networks of all tasks, whatever way they share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, convert_batch_norms
+from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, convert_batch_norms, modules_of, norms_of
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.passes import PopulationPass
 from lws_lightning.sharing.random_layers import PassDraws, SeedOf, convert_random_layers, is_random
 
-__all__ = ["TaskNetworks", "norms_of", "passes_of_tasks"]
+__all__ = ["TaskNetworks", "passes_of_tasks"]
 
 
 class TaskNetworks(nn.Module, ABC):
@@ -123,18 +123,25 @@ class TaskNetworks(nn.Module, ABC):
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Puts the network into eval mode, and afterwards each submodule back into the mode it had."""
-        modes = [(module, module.training) for module in self.modules()]
-        self.eval()
+        modes = [(module, module.training) for module in modules_of(self)]
+        if any(type(module).train is not nn.Module.train for module, _ in modes):
+            self.eval()  # somebody's module that decides for itself
+        else:
+            _set_modes((module, False) for module, _ in modes)
         try:
             yield
         finally:
-            for module, mode in modes:
-                module.training = mode
+            _set_modes(modes)
 
 
-def norms_of(module: nn.Module) -> Iterator[TaskBatchNorm]:
-    """Yields the batch normalisations within a module."""
-    return (part for part in module.modules() if isinstance(part, TaskBatchNorm))
+def _set_modes(modes: Iterable[tuple[nn.Module, bool]]) -> None:
+    for module, mode in modes:
+        if module.training is mode:
+            continue
+        if "training" in vars(module):
+            object.__setattr__(module, "training", mode)  # see `visiting`
+        else:
+            module.training = mode
 
 
 def passes_of_tasks(
