@@ -23,6 +23,7 @@ from lws_lightning.callbacks import RunRecord, StepProgressBar
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.export import export
 from lws_lightning.methods import MultiTaskMethod, check_trainer
+from lws_lightning.predict import predict
 from lws_lightning.results import report
 from lws_lightning.sweep import sweep
 
@@ -106,6 +107,9 @@ def main(args: Sequence[str] | None = None) -> None:
     _silence()
     if arguments[:1] == ["export"]:
         export(arguments[1:])
+        return
+    if arguments[:1] == ["predict"]:
+        predict(arguments[1:])
         return
     if arguments[:1] == ["sweep"]:
         sweep(arguments[1:], resolve_config)

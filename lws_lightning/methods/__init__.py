@@ -8,6 +8,7 @@ from lws_lightning.methods.evaluation import Evaluation, TaskEvaluation
 from lws_lightning.methods.fixed import FixedSharing
 from lws_lightning.methods.learned import LearnedWeightSharing
 from lws_lightning.methods.optimization import NonFiniteError
+from lws_lightning.methods.record import DataRecord
 from lws_lightning.methods.restored import method_from_checkpoint
 from lws_lightning.methods.routing import RoutingNetworks
 from lws_lightning.methods.sluice import Sluice
@@ -16,6 +17,7 @@ from lws_lightning.methods.uncertainty import UncertaintyWeighting
 
 __all__ = [
     "CrossStitch",
+    "DataRecord",
     "Evaluation",
     "FixedSharing",
     "IndependentEarlyStopping",

@@ -73,8 +73,8 @@ class PredictedMethod(EvaluatedMethod):
         if not isinstance(networks, MultiTaskNetwork) or assignment is None:
             raise NotImplementedError(
                 f"{type(self).__name__} has no network for one task alone: a prediction mixes the activations of "
-                "several blocks at each layer (docs/methods.md), which is no chain of plain modules. `lws predict` works; "
-                "to export, train LearnedWeightSharing, RoutingNetworks, FixedSharing or another method that chooses."
+                "several blocks at each layer (docs/methods.md), which is no chain of plain modules. `lws predict` "
+                "works; to export, train a method that chooses blocks, such as LearnedWeightSharing or FixedSharing."
             )
         modules = list(networks.task_modules(assignment, index))
         names = [*(layer.name for layer in self.base.layers), "head"]

@@ -1,0 +1,117 @@
+"""The command `lws predict`."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.cli import LightningArgumentParser
+from torch.utils.data import DataLoader
+
+from lws_lightning.methods import MultiTaskMethod, method_from_checkpoint
+from lws_lightning.predict.images import ImageFiles, decoder_for, find_images
+from lws_lightning.predict.writer import PredictionWriter
+
+__all__ = ["SOME_BROKEN", "predict"]
+
+SOME_BROKEN = 3
+"""The exit status if the file is written, but lacks images that could not be read."""
+
+_ALL = "all"
+_OF_NO_USE = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "devices": 1}
+
+
+def predict(arguments: Sequence[str]) -> None:
+    """Runs `lws predict`: writes class probabilities of image files into a CSV file.
+
+    The checkpoint says all that is needed: the networks, how images are made, the names of tasks and classes.
+
+    Args:
+        arguments: Its arguments.
+
+    Raises:
+        SystemExit: With a message if nothing could be written; with the status 3 if some images could not be read.
+    """
+    parser = _parser()
+    options = parser.parse_args(list(arguments))
+    try:
+        # The old name is deprecated, the new one came with jsonargparse 4.49.
+        instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
+        trainer_options = dict(instantiate(options).trainer)
+        method = method_from_checkpoint(options.ckpt_path, options.trust_network, options.method)
+        tasks = _tasks(method, options.task)
+        writer = PredictionWriter(options.out, method.task_names, method.data_record.class_names, options.top_k)
+        decoder = decoder_for(method.data_record, method.image_shape)
+        files = ImageFiles(find_images(options.images), decoder, tasks)
+        if options.batch_size < 1:
+            raise ValueError(f"--batch_size must be at least 1, but is {options.batch_size}.")
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"lws predict: {error}") from error
+    _say_what_is_not_known(method)
+    callbacks = trainer_options.pop("callbacks") or []
+    trainer = Trainer(
+        **trainer_options, callbacks=[*(callbacks if isinstance(callbacks, list) else [callbacks]), writer]
+    )
+    if trainer.world_size > 1:
+        raise SystemExit("lws predict: works in one process; leave --trainer.devices and --trainer.num_nodes at 1")
+    loader = DataLoader(files, batch_size=options.batch_size, collate_fn=files.collate, num_workers=options.num_workers)
+    try:
+        trainer.predict(method, loader, return_predictions=False)
+    except OSError as error:
+        raise SystemExit(f"lws predict: cannot write {options.out} ({error})") from error
+    for file, reason in writer.broken:
+        print(f"lws predict: cannot read {file}: {reason}", file=sys.stderr)
+    if writer.images == 0:
+        raise SystemExit("lws predict: none of the images can be read; nothing was written")
+    print(f"{options.out}: {writer.images:,} images, tasks: {', '.join(method.task_names[task] for task in tasks)}")
+    if writer.broken:
+        raise SystemExit(SOME_BROKEN)
+
+
+def _parser() -> LightningArgumentParser:
+    parser = LightningArgumentParser(
+        prog="lws predict",
+        description="Writes class probabilities of image files into a CSV file (task, file, class, probability). "
+        f"Exit status {SOME_BROKEN}: some images could not be read; they are named, and the others are written.",
+    )
+    parser.add_argument(
+        "--ckpt_path", type=str, required=True, help="the checkpoint; nothing else of the run is needed"
+    )
+    parser.add_argument(
+        "--images", type=str, nargs="+", required=True, help="files, folders (searched at any depth) and patterns"
+    )
+    parser.add_argument("--out", type=str, default="predictions.csv", help="the CSV file")
+    parser.add_argument("--task", type=str, nargs="+", default=[_ALL], help=f"names of tasks; {_ALL}: every task")
+    parser.add_argument("--top_k", type=int, default=1, help="of how many classes, the likeliest first")
+    parser.add_argument("--batch_size", type=int, default=64, help="images computed at once")
+    parser.add_argument("--num_workers", type=int, default=0, help="processes that read images")
+    parser.add_argument(
+        "--trust_network",
+        action="store_true",
+        help="let the checkpoint name code to import (network: package.module:f)",
+    )
+    parser.add_argument(
+        "--method", type=str, default=None, help="the method's class, if the checkpoint does not say it"
+    )
+    parser.add_lightning_class_args(Trainer, "trainer")
+    parser.set_defaults({f"trainer.{name}": value for name, value in _OF_NO_USE.items()})
+    return parser
+
+
+def _tasks(method: MultiTaskMethod, names: Sequence[str]) -> list[int]:
+    if list(names) == [_ALL] and _ALL not in method.task_names:
+        return list(range(len(method.task_names)))
+    return list(dict.fromkeys(method.task_index(name) for name in names))
+
+
+def _say_what_is_not_known(method: MultiTaskMethod) -> None:
+    known: dict[str, Any] | None = method.data_record.preprocessing
+    size = "x".join(map(str, method.image_shape[1:]))
+    if known is None:
+        print(
+            "note: the checkpoint does not say how its images were made; they are taken as bytes divided by 255, "
+            f"without normalisation, and images that are not {size} pixels are stretched",
+            file=sys.stderr,
+        )
+    elif "mode" not in known:
+        print(f"note: the training resized no images; those that are not {size} pixels are stretched", file=sys.stderr)
