@@ -185,13 +185,12 @@ class ImageFolders(MultiTaskDataModule):
         return [self._make_task(folder, read.popleft()) for folder in self._folders]  # popleft: half the memory
 
     def state_dict(self) -> dict[str, Any]:
-        """Adds what the networks are trained on: classes, preprocessing, and a hash of the files' names."""
+        """Adds what the networks are trained on: the classes, and a hash of the files' names."""
         digest = hashlib.blake2b("".join(folder.digest() for folder in self._folders).encode(), digest_size=8)
         count = sum(len(folder.files()) for folder in self._folders)
         return super().state_dict() | {
             "images": f"{count} files, {digest.hexdigest()}",
             "class_names": {folder.name: list(folder.class_names) for folder in self._folders},
-            "preprocessing": self.preprocessing,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -200,7 +199,7 @@ class ImageFolders(MultiTaskDataModule):
         Raises:
             ValueError: Tasks or classes differ, or in training the seed.
         """
-        super().load_state_dict({k: v for k, v in state_dict.items() if k not in ("class_names", "preprocessing")})
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "class_names"})
         saved = state_dict.get("class_names", {})
         for folder in self._folders:
             before = saved.get(folder.name)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["IMAGE_SUFFIXES", "LAYOUT", "TaskFolder", "find_images", "scan_tasks"]
+__all__ = ["IMAGE_SUFFIXES", "LAYOUT", "TaskFolder", "scan_tasks"]
 
 IMAGE_SUFFIXES = frozenset(
     {
@@ -85,11 +85,6 @@ def scan_tasks(root: Path, option: str) -> list[TaskFolder]:
             f"Expected is {LAYOUT}; give the folder above, or put these folders into one for the task."
         )
     return [_scan_task(folder) for folder in folders]
-
-
-def find_images(folder: Path) -> list[str]:
-    """Returns the paths of the images that lie directly in a folder, sorted by name."""
-    return [str(file) for file in _listing(folder)[1] if _is_image(file)]
 
 
 def _scan_task(folder: Path) -> TaskFolder:
