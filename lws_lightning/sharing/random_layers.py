@@ -58,7 +58,8 @@ class _DrawsByNode(nn.Module):
         if self.drawn_for is None:
             return run(*inputs)
         seed_of, where, names = self.drawn_for
-        chunks = zip(*(tensor.chunk(len(names), dim) for tensor in inputs), strict=True)
+        parts_of = {id(tensor): tensor.chunk(len(names), dim) for tensor in inputs}  # self-attention has one input
+        chunks = zip(*(parts_of[id(tensor)] for tensor in inputs), strict=True)
         with _own_generator(inputs[0].device) as reseed:
             outputs = []
             for name, parts in zip(names, chunks, strict=True):
@@ -86,7 +87,15 @@ class TaskRandom(_DrawsByNode):
 
     def forward(self, input: Tensor) -> Tensor:
         """Maps `(n * B, ...)` to the same shape."""
-        return self._run_by_node(self.plain, 0, input) if self.training else self.plain(input)
+        if not self.training or self.drawn_for is None:
+            return self.plain(input)  # type: ignore[no-any-return]
+        return self._run_by_node(self._run_in_order, 0, input)
+
+    def _run_in_order(self, part: Tensor) -> Tensor:
+        """Draws in the same order whatever the input's layout in memory, which depends on what else is computed."""
+        if part.dim() != 4:
+            return self.plain(part.contiguous())  # type: ignore[no-any-return]
+        return self.plain(part.contiguous(memory_format=torch.channels_last))  # type: ignore[no-any-return]
 
 
 class TaskAttention(nn.MultiheadAttention, _DrawsByNode):
