@@ -1,6 +1,8 @@
 """Tiny data, a network without batch normalisation, and a Trainer for one process or for each of two."""
 
 import os
+import socket
+from pathlib import Path
 
 import torch
 from lightning.pytorch import Trainer
@@ -16,6 +18,11 @@ class Uneven(MultiTaskDataModule):
     class_counts = {"a": 3, "b": 4, "c": 5}  # noqa: RUF012
     image_size = (1, 8, 8)
     sizes = {"a": (40, 11), "b": (64, 9), "c": (12, 1)}  # noqa: RUF012
+
+    def prepare_data(self):
+        if Path(self.root).is_dir():
+            with (Path(self.root) / "prepared").open("a") as file:
+                file.write("once\n")
 
     def load_tasks(self):
         return [self.task(number, name) for number, name in enumerate(self.class_counts)]
@@ -57,3 +64,9 @@ def small_trainer(folder, **options):
             **options,
         }
     )
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -4,18 +4,12 @@ import importlib
 import multiprocessing
 import os
 import pickle
-import socket
 import traceback
 
 import torch
+from distributed_small import free_port
 
 _WAIT = 240.0
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class Pair:

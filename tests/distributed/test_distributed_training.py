@@ -152,3 +152,8 @@ def test_ranks_agree_in_low_precision(pair, tmp_path, precision):
     for one, other in zip(both[0]["states"], both[1]["states"], strict=True):
         assert_same(one, other)
     assert both[0]["state"]["distribution.probs"].dtype == torch.float32
+
+
+def test_data_are_downloaded_by_one_process(pair, tmp_path):
+    pair(fit, tmp_path, trainer={"max_steps": 1}, data={"root": str(tmp_path)})
+    assert (tmp_path / "prepared").read_text() == "once\n"
