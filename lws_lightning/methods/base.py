@@ -189,9 +189,7 @@ class MultiTaskMethod(TrainedMethod):
         # What is logged is the same on all ranks; and the buffers are equal by construction, pi on the CPU.
         warnings.filterwarnings("ignore", message=r"It is recommended to use `self.log\(.*sync_dist=True")
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
-        for callback in self.trainer.checkpoint_callbacks:
-            if hasattr(callback, "save_on_exception"):
-                callback.save_on_exception = True
+        self.save_on_exception(not self.ranks.several)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the seed that is in force; see `resume` for a step that was interrupted."""
