@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
@@ -105,12 +106,17 @@ class TrainedMethod(PredictedMethod):
             },
             self.device,
         )
-        self.stop = Stop(self.trainer) if self.ranks.several else None
+        ranks = self.ranks
+        self.stop = Stop(self.trainer) if ranks.several else None
+        if ranks.several:
+            what = "draws images of its own" if ranks.distribute == "examples" else "computes some of the tasks"
+            rank_zero_info(f"{ranks.world_size} processes; each {what} (data.distribute: {ranks.distribute}).")
 
     def on_train_end(self) -> None:
         """Leaves Ctrl-C to others."""
         if self.stop is not None:
             self.stop.end()
+            self.stop = None
 
     def save_on_exception(self, enabled: bool) -> None:
         """Says whether the checkpoint callbacks save when an exception ends the run.

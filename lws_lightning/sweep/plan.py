@@ -119,6 +119,11 @@ def _check(path: Path, config: Mapping[str, Any]) -> None:
         )
     if trainer.get("fast_dev_run"):
         raise ValueError(f"{path}: trainer.fast_dev_run leaves nothing behind that a sweep could collect.")
+    if trainer.get("devices") not in (None, "auto", 1, "1", [0]) or trainer.get("num_nodes") not in (None, 1):
+        raise ValueError(
+            f"{path}: trainer.devices and trainer.num_nodes ask for several processes, but a sweep trains each run in "
+            "one. Leave them out, or start such runs one by one (docs/distributed.md)."
+        )
     steps, interval = trainer.get("max_steps"), trainer.get("val_check_interval")
     by_steps = isinstance(interval, int) and trainer.get("check_val_every_n_epoch") is None
     if by_steps and steps is not None and steps > 0 and steps % interval:
@@ -133,7 +138,13 @@ def _config_of_run(config: Mapping[str, Any], seed: int, folder: Path) -> dict[s
         "class_path": "TensorBoardLogger",
         "init_args": {"save_dir": os.fspath(folder.parent), "name": folder.name, "version": ""},
     }
-    changed = {"default_root_dir": os.fspath(folder), "enable_progress_bar": False, "enable_model_summary": False}
+    changed: dict[str, Any] = {
+        "default_root_dir": os.fspath(folder),
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    if config["trainer"].get("devices") == "auto":  # all GPUs of the machine, each with a batch of its own
+        changed["devices"] = 1
     trainer = {**config["trainer"], **changed, "logger": logger}
     return {**config, "seed_everything": seed, "trainer": trainer}
 
