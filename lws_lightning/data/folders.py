@@ -219,7 +219,7 @@ class ImageFolders(MultiTaskDataModule):
         strangers = [file for folder in self._folders for file in folder.strangers]
         if strangers:
             rank_zero_warn(
-                f"{self.dataset_name}: {len(strangers)} files are no images by their names and are passed over:\n"
+                f"{self.dataset_name}: passed over, since by their names they are no images ({len(strangers)}):\n"
                 f"{_listed(strangers, 'files')}"
             )
         have = [folder.name for folder in self._folders if any(folder.parts.get("validation", []))]
