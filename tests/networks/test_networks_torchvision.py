@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 from torchvision.models.efficientnet import EfficientNet, MBConvConfig
+from torchvision.models.maxvit import MaxVit
 from torchvision.models.resnet import BasicBlock, ResNet
 from torchvision.models.swin_transformer import SwinTransformer
 from torchvision.models.vgg import VGG, make_layers
@@ -35,6 +36,7 @@ SMALL = {
         [MBConvConfig(1, 3, 1, 8, 8, 1, 1, 1), MBConvConfig(6, 3, 2, 8, 16, 2, 1, 1)], 0.2
     ),
     "vit": lambda: VisionTransformer(16, 8, num_layers=3, num_heads=2, hidden_dim=8, mlp_dim=16, dropout=0.1),
+    "maxvit": lambda: MaxVit((16, 16), 8, 2, [8, 8], [1, 2], 8, stochastic_depth_prob=0.2, num_classes=5),
     "swin": lambda: SwinTransformer([2, 2], 8, [2, 2], [2, 2], [4, 4], stochastic_depth_prob=0.2, num_classes=5),
 }
 NAMES = {
@@ -43,6 +45,7 @@ NAMES = {
     "convnext": ["features.0", "features.1.0", "features.2.1", "features.3.0", "features.3.1"],
     "efficientnet": ["features.0", "features.1.0", "features.2.0", "features.2.1", "features.3"],
     "vit": ["conv_proj", *(f"encoder.layers.encoder_layer_{i}" for i in range(3))],
+    "maxvit": ["stem.0", "stem.1", "blocks.0.layers.0", "blocks.1.layers.0", "blocks.1.layers.1", "classifier.3"],
     "swin": ["features.0.0", "features.1.0", "features.1.1", "features.2", "features.3.0", "features.3.1"],
 }
 
