@@ -7,8 +7,10 @@ import torch
 from fakes import write_cifar100
 from small import assert_same, digits, learned, state_of
 from torch import nn
+from torchvision.models import VisionTransformer, resnet18
 
 from lws_lightning import LearnedWeightSharing
+from lws_lightning.sharing.plain import plain_chain
 
 OWN = """
 from torch import nn
@@ -85,8 +87,6 @@ def test_dropout_draws_other_masks_in_every_step(quiet_trainer, own):
 
 
 def test_lws_fit_with_a_pretrained_network_of_torchvision(lws, tmp_path):
-    from torchvision.models import resnet18
-
     write_cifar100(tmp_path / "data")
     model = resnet18()
     nn.init.constant_(model.layer4[1].bn2.weight, 0.25)
@@ -110,3 +110,26 @@ def test_lws_fit_with_a_pretrained_network_of_torchvision(lws, tmp_path):
         torch.testing.assert_close(norm.weight, torch.full((512,), 0.25), rtol=0, atol=1e-4)
     logits = module.eval()(torch.rand(3, 3, 32, 32), "fish")
     assert logits.shape == (3, 5)
+
+
+def small_vit(image_shape):
+    vit = VisionTransformer(
+        8, 4, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=16, dropout=0.1, attention_dropout=0.1
+    )
+    vit.conv_proj = nn.Conv2d(image_shape[0], 8, 4, stride=4)
+    return vit
+
+
+def test_a_vision_transformer_trains_and_leaves_a_network_of_plain_torch(quiet_trainer, tmp_path):
+    data = digits()
+    module = learned(data, network=small_vit, weights_per_layer=2)
+    quiet_trainer(max_steps=2).fit(module, datamodule=data)
+    assert module.inference_multiply_adds(0) > 0
+    module.eval()
+    images = torch.rand(3, 1, 8, 8)
+    plain = plain_chain(module.network.task_modules(module.assignment, 1), ["a", "b", "c", "head"])
+    torch.testing.assert_close(plain(images), module(images, 1), rtol=1e-5, atol=1e-6)
+    assert not [part for part in plain.modules() if type(part).__module__.startswith("lws_lightning")]
+    batch = {"input": {0: torch.export.Dim("batch", min=1, max=64)}}
+    exported = torch.export.export(plain, (images,), dynamic_shapes=batch).module()
+    torch.testing.assert_close(exported(images[:2]), plain(images[:2]))
