@@ -1,132 +1,129 @@
-"""`python -m benchmarks.step`: a training step of Learned Weight Sharing against a plain loop, in the same run.
+"""`python -m benchmarks.step`: what a training step of Learned Weight Sharing costs, as ratios from one run.
 
-Both do one NES pass in eval mode and one pass with gradients over the same populations and images, and an Adam step;
-the plain loop runs each task's network under each assignment for itself, once in PyTorch's default memory layout, as
-one would write it, and once in channels_last, which this package uses and which is faster. They take turns, so that the
-ratio holds when the machine's speed drifts. The numbers are medians and quartiles of the rounds' ratios.
+Every figure compares steps that take turns, so that it holds when the machine's speed drifts; it is the median of the
+rounds' ratios, with their quartiles.
+
+- Against a plain loop: both do one NES pass in eval mode and one pass with gradients over the same populations and
+  images, and an Adam step. The loop runs each task's network under each assignment for itself, once in PyTorch's
+  default memory layout, as one would write it, and once in channels_last, which this package uses and which is faster.
+- Against a fixed assignment: forward, backward and Adam on the same images under one assignment and without NES. This
+  is what learning the sharing costs over not learning it.
+- Against the arithmetic bound: the multiply-adds that the step cannot do without (`benchmarks.arithmetic`), at the rate
+  of a large float32 matrix product with the same number of threads, which is measured in turn with the steps.
+- How the step grows with S, K, T and B.
 """
 
+import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from benchmarks.plain_loop import PlainLoop
-from lws_lightning.methods.losses import task_losses
-from lws_lightning.methods.optimization import clear_gradients
-from lws_lightning.networks import build_network, make_multi_task_network
-from lws_lightning.randomness import generator_for
-from lws_lightning.search import SearchDistribution
-from lws_lightning.sharing import MultiTaskNetwork, plan_population
+from benchmarks.arithmetic import matmul_rate, step_multiply_adds
+from benchmarks.workloads import PI, WORKLOADS, Workload
 
-NUM_CLASSES = [10, 26, 10]
-IMAGE_SHAPE = (1, 28, 28)
-K, S, B = 3, 8, 16
-ROUNDS = 25
+Timed = Callable[[Tensor, Tensor], object]
+
+GROWTH = {"size": (2, 4, 8, 16), "copies": (1, 2, 3, 6), "num_tasks": (1, 3, 6), "batch_size": (8, 16, 32)}
+SYMBOLS = {"size": "S", "copies": "K", "num_tasks": "T", "batch_size": "B"}
+PRECISIONS = ("float32", "bf16-mixed")
+SIZE = 1024
+"""Of the matrix product that the arithmetic bound is made of."""
 
 
 def main() -> None:
-    """Prints a table."""
-    network = make_multi_task_network(build_network("dkl_convnet", IMAGE_SHAPE), NUM_CLASSES, [K] * 4, seed=0)
-    images = torch.rand(len(NUM_CLASSES), B, *IMAGE_SHAPE)
-    labels = torch.stack([torch.randint(classes, (B,)) for classes in NUM_CLASSES])
-    print(f"DKL-MNIST ConvNet, T=3, K={K}, S={S}, B={B}, float32, {torch.get_num_threads()} threads, {ROUNDS} rounds")
-    loops = {
-        "default layout": _in_default_layout(PlainLoop(network)),
-        "channels_last": PlainLoop(network),
-    }
-    ours = _our_step(network, images, labels)
-    print(f"{'pi':<11}{'plain loop':<16}{'loop / ours':>12}{'quartiles':>18}{'passes, ours / loop':>22}")
-    for name, distribution in (("uniform", _uniform()), ("converged", _converged())):
-        plain = {layout: _plain_step(loop, images, labels) for layout, loop in loops.items()}
-        ratios: dict[str, list[float]] = {layout: [] for layout in loops}
-        for number in range(-3, ROUNDS):
-            phases = ("nes", "sgd")
-            populations = [distribution.sample(S, generator_for(0, "benchmark", number, phase)) for phase in phases]
-            seconds = _seconds(ours, populations)
-            for layout, step in plain.items():
-                ratio = _seconds(step, populations) / seconds
-                if number >= 0:
-                    ratios[layout].append(ratio)
-        share = _nodes(distribution) / (S * len(NUM_CLASSES))
-        for layout in loops:
-            low, median, high = statistics.quantiles(ratios[layout], n=4)
-            print(f"{name:<11}{layout:<16}{median:>11.2f}x{f'{low:.2f} .. {high:.2f}':>18}{share:>22.2f}")
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--networks", nargs="+", default=["dkl_convnet", "cifar100_convnet"], choices=WORKLOADS)
+    parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS), choices=PRECISIONS)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
+    options = parser.parse_args()
+    float32, bf16 = matmul_rate() / 1e9, matmul_rate(torch.bfloat16) / 1e9
+    print(f"{torch.get_num_threads()} thread(s), {options.rounds} rounds, median and quartiles of ratios")
+    print(f"matrix products: {float32:.0f} G multiply-adds/s in float32, {bf16:.0f} in bfloat16")
+    for name in options.networks:
+        for precision in options.precisions:
+            _print_costs(WORKLOADS[name], precision, options.rounds)
+    if options.growth:
+        _print_growth(WORKLOADS[options.networks[0]], options.rounds)
 
 
-def _in_default_layout(loop: PlainLoop) -> PlainLoop:
-    for parameter in loop.parameters():
-        parameter.data = torch.empty(parameter.shape).copy_(parameter.data)
-    return loop
+def _print_costs(workload: Workload, precision: str, rounds: int) -> None:
+    print(f"\n{workload}, {precision}")
+    print(f"{'pi':<11}{'':<38}{'median':>8}{'quartiles':>16}")
+    fixed = workload.fixed_step(precision)
+    for pi in PI:
+        ours = workload.our_step(workload.make_network(), precision)
+        default = workload.plain_step(workload.make_network(), "default", precision)
+        channels_last = workload.plain_step(workload.make_network(), "channels_last", precision)
+        populations = workload.populations(pi, rounds)
+        steps: list[Timed] = [ours, default, channels_last, fixed, _matrix_product(SIZE)]
+        times = _take_turns(steps, populations)
+        bounds = [
+            step_multiply_adds(workload, *drawn) / SIZE**3 * seconds
+            for drawn, seconds in zip(populations, times[4], strict=True)
+        ]
+        _print_row(pi, "plain loop in default layout / ours", times[1], times[0])
+        _print_row("", "plain loop in channels_last / ours", times[2], times[0])
+        _print_row("", "ours / fixed assignment without NES", times[0], times[3])
+        _print_row("", "ours / arithmetic bound", times[0], bounds)
+        share = statistics.median(bound / own for bound, own in zip(bounds, times[0], strict=True))
+        print(f"{'':<11}{'share of the matrix products rate':<38}{share:>8.0%}")
 
 
-def _uniform() -> SearchDistribution:
-    return SearchDistribution([K] * 4, len(NUM_CLASSES))
+def _print_growth(workload: Workload, rounds: int) -> None:
+    print(f"\n{workload}, float32: time and multiply-adds of other sizes over those of this one")
+    print(f"{'pi':<11}" + "".join(f"{SYMBOLS[name] + '=' + str(n):>13}" for name in GROWTH for n in GROWTH[name]))
+    for pi in PI:
+        cells = []
+        for name, values in GROWTH.items():
+            changed = [workload.changed(**{name: value}) for value in values]
+            drawn = [other.populations(pi, rounds) for other in (workload, *changed)]
+            steps = [other.our_step(other.make_network()) for other in (workload, *changed)]
+            seconds: list[list[float]] = [[] for _ in steps]
+            for number in range(-1, rounds):
+                for step, populations, own in zip(steps, drawn, seconds, strict=True):
+                    spent = _seconds(step, populations[max(number, 0)])
+                    if number >= 0:
+                        own.append(spent)
+            work = [
+                statistics.mean(step_multiply_adds(other, *pair) for pair in populations[:5])
+                for other, populations in zip((workload, *changed), drawn, strict=True)
+            ]
+            for own, macs in zip(seconds[1:], work[1:], strict=True):
+                ratio = statistics.median(spent / base for spent, base in zip(own, seconds[0], strict=True))
+                cells.append(f"{ratio:.2f} ({macs / work[0]:.2f})")
+        print(f"{pi:<11}" + "".join(f"{cell:>13}" for cell in cells), flush=True)
 
 
-def _converged() -> SearchDistribution:
-    """Every entry at the floor of 0.1 % but one."""
-    row = [0.998, 0.001, 0.001]
-    return SearchDistribution([K] * 4, len(NUM_CLASSES), initial_probs=[[row] * len(NUM_CLASSES)] * 4)
+def _take_turns(steps: Sequence[Timed], populations: Sequence[tuple[Tensor, Tensor]]) -> list[list[float]]:
+    """Times every step on every pair of populations, after one unmeasured round."""
+    times: list[list[float]] = [[] for _ in steps]
+    for number, drawn in enumerate([populations[0], *populations]):
+        for step, own in zip(steps, times, strict=True):
+            spent = _seconds(step, drawn)
+            if number > 0:
+                own.append(spent)
+    return times
 
 
-def _our_step(network: MultiTaskNetwork, images: Tensor, labels: Tensor) -> Callable[[list[Tensor]], None]:
-    optimizer = torch.optim.Adam(network.parameters(), fused=True)
-
-    def step(populations: list[Tensor]) -> None:
-        with torch.no_grad(), network.evaluating():
-            task_losses(network(images, populations[0]), labels)
-        clear_gradients(network.parameters())
-        task_losses(network(images, populations[1]), labels).mean().backward()
-        network.commit_running_stats()
-        optimizer.step()
-
-    return step
+def _matrix_product(size: int) -> Timed:
+    left, right = torch.rand(2, size, size)
+    return lambda nes, sgd: left @ right
 
 
-def _plain_step(loop: PlainLoop, images: Tensor, labels: Tensor) -> Callable[[list[Tensor]], None]:
-    optimizer = torch.optim.Adam(loop.parameters(), fused=True)
-
-    def step(populations: list[Tensor]) -> None:
-        loop.eval()
-        with torch.no_grad():
-            for assignment in populations[0]:
-                _mean_loss(loop, images, labels, assignment)
-        loop.train()
-        clear_gradients(loop.parameters())
-        for assignment in populations[1]:
-            (_mean_loss(loop, images, labels, assignment) / S).backward()
-        optimizer.step()
-
-    return step
-
-
-def _mean_loss(loop: PlainLoop, images: Tensor, labels: Tensor, assignment: Tensor) -> Tensor:
-    losses = [
-        nn.functional.cross_entropy(loop.visit(images[task], assignment, task), labels[task])
-        for task in range(len(images))
-    ]
-    return torch.stack(losses).mean()
-
-
-def _seconds(step: Callable[[list[Tensor]], None], populations: list[Tensor]) -> float:
+def _seconds(step: Timed, populations: tuple[Tensor, Tensor]) -> float:
     start = time.perf_counter()
-    step(populations)
+    step(*populations)
     return time.perf_counter() - start
 
 
-def _nodes(distribution: SearchDistribution) -> float:
-    """Returns the mean number of nodes of a convolutional layer."""
-    counts = [
-        len(layer.parents)
-        for draw in range(20)
-        for layer in plan_population(
-            distribution.sample(S, generator_for(0, "nodes", draw)), list(range(distribution.num_layers))
-        ).layers[:3]
-    ]
-    return statistics.mean(counts)
+def _print_row(pi: str, what: str, over: Sequence[float], under: Sequence[float]) -> None:
+    low, median, high = statistics.quantiles([a / b for a, b in zip(over, under, strict=True)], n=4)
+    print(f"{pi:<11}{what:<38}{median:>7.2f}x{f'{low:.2f} .. {high:.2f}':>16}", flush=True)
 
 
 if __name__ == "__main__":

@@ -108,6 +108,25 @@ class Workload:
 
         return step
 
+    def fixed_step(self, precision: str = "float32") -> Step:
+        """Makes the step of the same images under one assignment: no NES, one forward and backward pass, Adam."""
+        network = self.make_network()
+        images, labels = self.batch()
+        parameters = list(network.parameters())
+        optimizer = torch.optim.Adam(parameters, fused=True)
+        assignment = self.distribution("converged").mode().unsqueeze(0)
+
+        def step(nes: Tensor, sgd: Tensor) -> None:
+            clear_gradients(parameters)
+            with _autocast(precision):
+                losses = task_losses(network(images, assignment), labels)
+            losses.mean().backward()
+            total_norm(parameters)
+            network.commit_running_stats()
+            optimizer.step()
+
+        return step
+
     def plain_step(self, network: MultiTaskNetwork, layout: str, precision: str = "float32") -> Step:
         """Makes the step as a plain loop over assignments and tasks, in PyTorch's default layout or channels_last."""
         images, labels = self.batch()

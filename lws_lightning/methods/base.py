@@ -32,7 +32,7 @@ from lws_lightning.networks import (
 )
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.search import SearchDistribution
-from lws_lightning.sharing import RunningStats, TaskNetworks
+from lws_lightning.sharing import RunningStats, TaskNetworks, keep_freed_memory
 
 __all__ = ["MultiTaskMethod"]
 
@@ -190,6 +190,8 @@ class MultiTaskMethod(TrainedMethod):
         warnings.filterwarnings("ignore", message=r"It is recommended to use `self.log\(.*sync_dist=True")
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         self.save_on_exception(not self.ranks.several)
+        if stage == "fit" and self.trainer.strategy.root_device.type == "cpu":
+            keep_freed_memory()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the seed that is in force; see `resume` for a step that was interrupted."""

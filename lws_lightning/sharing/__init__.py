@@ -3,6 +3,7 @@
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm
 from lws_lightning.sharing.columns import ColumnNetwork
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer
+from lws_lightning.sharing.memory import keep_freed_memory
 from lws_lightning.sharing.mixing import MixingUnit
 from lws_lightning.sharing.network import MultiTaskNetwork
 from lws_lightning.sharing.passes import PopulationPass, check_max_images, split_population
@@ -29,6 +30,7 @@ __all__ = [
     "TaskRandom",
     "check_max_images",
     "convert_random_layers",
+    "keep_freed_memory",
     "plain_chain",
     "plan_population",
     "restore_random_layers",
