@@ -8,7 +8,7 @@ from torch import Tensor
 from lws_lightning.batches import StepBatch, TaskBatch
 from lws_lightning.methods.searched import SearchedMethod
 from lws_lightning.randomness import generator_for
-from lws_lightning.search import SearchDistribution, rank_utilities
+from lws_lightning.search import SearchDistribution, marginal_parameters, rank_utilities, shared_parameters
 from lws_lightning.sharing import MultiTaskNetwork
 
 __all__ = ["Credit", "GradientScale", "LearnedWeightSharing"]
@@ -42,6 +42,9 @@ class LearnedWeightSharing(SearchedMethod):
             alone. A task's loss depends on its own part of an assignment only, so with many tasks the joint ranks are
             mostly the noise of the others (docs/algorithm.md). `loss_weights` weigh the joint mean, and play no part in
             `per_task`, where every task is ranked by itself.
+        weight_price: What one more copy of all learned layers may cost, in nats of one task's loss; 0: nothing (the
+            paper's). The parameters that an assignment uses are added to the losses before they are ranked, with
+            `per_task` those that a task's choices add to the other tasks' (docs/algorithm.md, "A price on weights").
         initial_probs: Prior knowledge, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
         **options: See `MultiTaskMethod`.
     """
@@ -59,6 +62,7 @@ class LearnedWeightSharing(SearchedMethod):
         min_probability: float = 1e-3,
         gradient_scale: GradientScale = "mean",
         credit: Credit = "joint",
+        weight_price: float = 0.0,
         initial_probs: list[list[list[float]]] | None = None,
         **options: Any,
     ) -> None:
@@ -70,8 +74,11 @@ class LearnedWeightSharing(SearchedMethod):
             raise ValueError(f"nes_lr must not be negative, but is {nes_lr}.")
         if credit not in get_args(Credit):
             raise ValueError(f"credit must be joint or per_task, but is {credit!r}.")
+        if not 0 <= weight_price < float("inf"):
+            raise ValueError(f"weight_price must be a finite number of nats, not negative, but is {weight_price}.")
         self._requested_weights = weights_per_layer
         super().__init__(**options)
+        self.weight_price = weight_price
         self.nes_samples, self.sgd_samples, self.nes_lr = nes_samples, sgd_samples, nes_lr
         self.gradient_scale, self.credit = gradient_scale, credit
         self.distribution = SearchDistribution(
@@ -102,10 +109,20 @@ class LearnedWeightSharing(SearchedMethod):
         with torch.no_grad(), self.network.evaluating():
             losses = self.ranks.total(self.population_losses(batch, population)).cpu()
         self.refuse_non_finite(losses, "NES")
-        # A weight would not change the order of a task's own losses.
-        credited = self.weigh(losses, range(losses.shape[1])).mean(1) if self.credit == "joint" else losses
-        self.distribution.update(population, rank_utilities(credited), self.nes_lr)
+        self.distribution.update(population, rank_utilities(self.ranked_losses(losses, population)), self.nes_lr)
         return losses
+
+    def ranked_losses(self, losses: Tensor, population: Tensor) -> Tensor:
+        """Returns what a population is ranked by, from losses `(S, T)`: `(S,)`, or `(S, T)` for per-task credit."""
+        num_tasks = losses.shape[1]
+        weighted = self.weigh(losses, range(num_tasks))
+        if self.weight_price == 0:  # a weight would not change the order of a task's own losses
+            return weighted.mean(1) if self.credit == "joint" else losses
+        sizes = self.network.layer_parameters()
+        price = self.weight_price / sum(sizes)
+        if self.credit == "joint":
+            return weighted.mean(1) + price / num_tasks * shared_parameters(population, sizes)
+        return weighted + price * marginal_parameters(population, sizes)
 
     def rescale_gradients(self) -> None:
         """Scales gradients of the mean loss to those of the authors' program for `expected_use`."""

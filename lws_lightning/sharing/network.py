@@ -42,6 +42,11 @@ class MultiTaskNetwork(TaskNetworks):
         """K_l of each learned layer."""
         return [layer.num_weights for layer in self._chain if not isinstance(layer, CommonLayer)]
 
+    def layer_parameters(self) -> list[int]:
+        """Counts the parameters of one copy of each learned layer."""
+        learned = [layer for layer in self._chain if not isinstance(layer, CommonLayer)]
+        return [sum(parameter.numel() for parameter in layer.copies[0].parameters()) for layer in learned]
+
     def forward(
         self,
         images: Tensor,
