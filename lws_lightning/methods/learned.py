@@ -40,8 +40,8 @@ class LearnedWeightSharing(SearchedMethod):
         credit: `joint`: a population is ranked by the mean loss over the tasks, and all tasks get the same utilities
             (the paper's). `per_task`: each task's losses are ranked among themselves and move that task's categoricals
             alone. A task's loss depends on its own part of an assignment only, so with many tasks the joint ranks are
-            mostly the noise of the others (docs/algorithm.md). `loss_weights` weigh the joint mean, and play no part in
-            `per_task`, where every task is ranked by itself.
+            mostly the noise of the others (docs/algorithm.md). `loss_weights` weigh the joint mean; in `per_task`,
+            where every task is ranked by itself, they matter only beside a `weight_price`.
         weight_price: What one more copy of all learned layers may cost, in nats of one task's loss; 0: nothing (the
             paper's). The parameters that an assignment uses are added to the losses before they are ranked, with
             `per_task` those that a task's choices add to the other tasks' (docs/algorithm.md, "A price on weights").
