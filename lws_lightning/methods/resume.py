@@ -5,7 +5,7 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lws_lightning.networks import PREFIX
+from lws_lightning.networks import TORCHVISION_PREFIX
 
 __all__ = ["apply_learning_rate", "compare_options", "forget_unfinished_batch", "refuse_import_path"]
 
@@ -93,7 +93,7 @@ def forget_unfinished_batch(checkpoint: dict[str, Any]) -> None:
 def refuse_import_path(checkpoint: Mapping[str, Any]) -> None:
     """Raises ValueError if a checkpoint names code to import as its network."""
     network = checkpoint.get("hyper_parameters", {}).get("network")
-    if isinstance(network, str) and ":" in network and not network.startswith(PREFIX):
+    if isinstance(network, str) and ":" in network and not network.startswith(TORCHVISION_PREFIX):
         raise ValueError(
             f"The checkpoint's network is code to import, {network!r}. If you trust it, pass trust_network=True, or "
             "network=... with a network of your own."

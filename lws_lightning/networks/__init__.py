@@ -9,12 +9,12 @@ from lws_lightning.networks.multi_task import make_layers_and_heads, make_multi_
 from lws_lightning.networks.registry import NETWORKS, NetworkBuilder, build_network
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
 from lws_lightning.networks.shapes import output_shapes
-from lws_lightning.networks.torchvision_models import PREFIX
+from lws_lightning.networks.torchvision_models import TORCHVISION_PREFIX
 
 __all__ = [
     "INITIALIZERS",
     "NETWORKS",
-    "PREFIX",
+    "TORCHVISION_PREFIX",
     "BaseLayer",
     "BaseNetwork",
     "CutError",

@@ -16,7 +16,7 @@ from lws_lightning.networks.models import base_network_from_model
 from lws_lightning.networks.pretrained import load_pretrained
 from lws_lightning.networks.proof import refuse_hidden_randomness
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
-from lws_lightning.networks.torchvision_models import PREFIX, make_torchvision_model
+from lws_lightning.networks.torchvision_models import TORCHVISION_PREFIX, make_torchvision_model
 
 __all__ = ["NETWORKS", "NetworkBuilder", "build_network"]
 
@@ -52,8 +52,8 @@ def build_network(
     """
     if isinstance(network, nn.Module):
         raise ValueError("network must be a function that builds a network, not a network: give lambda shape: ...")
-    if isinstance(network, str) and network.startswith(PREFIX):
-        name, shape = network.removeprefix(PREFIX), tuple(image_shape)
+    if isinstance(network, str) and network.startswith(TORCHVISION_PREFIX):
+        name, shape = network.removeprefix(TORCHVISION_PREFIX), tuple(image_shape)
 
         def make() -> nn.Module:
             return make_torchvision_model(name, shape, pretrained_weights)

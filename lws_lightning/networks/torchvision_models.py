@@ -9,9 +9,9 @@ from torch import nn
 
 from lws_lightning.networks.pretrained import load_pretrained
 
-__all__ = ["PREFIX", "make_torchvision_model"]
+__all__ = ["TORCHVISION_PREFIX", "make_torchvision_model"]
 
-PREFIX = "torchvision:"
+TORCHVISION_PREFIX = "torchvision:"
 """How the names of these networks begin."""
 
 
@@ -38,7 +38,9 @@ def make_torchvision_model(name: str, image_shape: Sequence[int], pretrained_wei
     options: dict[str, Any] = {}
     if builder.__module__.endswith("vision_transformer"):
         if height != width:
-            raise ValueError(f"The network {PREFIX}{name} needs square images, but the data's have {height}x{width}.")
+            raise ValueError(
+                f"The network {TORCHVISION_PREFIX}{name} needs square images, but the data's have {height}x{width}."
+            )
         options["image_size"] = height
     elif builder.__module__.endswith("maxvit"):
         options["input_size"] = (height, width)
@@ -47,9 +49,13 @@ def make_torchvision_model(name: str, image_shape: Sequence[int], pretrained_wei
     try:
         model: nn.Module = builder(weights=None, **options)
     except (ValueError, AssertionError, RuntimeError) as error:
-        raise ValueError(f"The network {PREFIX}{name} cannot be made for {height}x{width} pixels: {error}") from error
+        raise ValueError(
+            f"The network {TORCHVISION_PREFIX}{name} cannot be made for {height}x{width} pixels: {error}"
+        ) from error
     if pretrained_weights is not None:
-        load_pretrained(model, pretrained_weights, name, f"The network {PREFIX}{name} for {height}x{width} pixels")
+        load_pretrained(
+            model, pretrained_weights, name, f"The network {TORCHVISION_PREFIX}{name} for {height}x{width} pixels"
+        )
     if channels != 3:
         _replace_first_convolution(model, channels, pretrained_weights is not None)
     return model

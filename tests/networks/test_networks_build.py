@@ -10,6 +10,15 @@ from torch import nn
 from lws_lightning.networks import NETWORKS, BaseLayer, BaseNetwork, build_network, he_uniform_, torch_default_
 
 
+class _Drawing(nn.Module):
+    def forward(self, images):
+        return nn.functional.dropout(images, 0.5, self.training)
+
+
+def drawing_network():
+    return BaseNetwork([BaseLayer("a", _Drawing())], nn.Identity, 0, he_uniform_)
+
+
 def parameters(base, classes):
     modules = [layer.block for layer in base.layers] + [base.make_head(classes)]
     return [sum(p.numel() for p in module.parameters()) for module in modules]
@@ -52,7 +61,12 @@ def test_images_that_are_too_small_are_refused(name, shape):
         (":build", "Empty module name.*package.module:build"),
         ("json:", "cannot be imported.*package.module:build"),
         ("math:pi", "not a function but a float.*package.module:build"),
-        (lambda shape: nn.Linear(2, 2), "BaseNetwork.*Linear"),
+        (lambda shape: nn.Linear(2, 2), "cannot take images of shape"),
+        (lambda shape: nn.Sequential(nn.Flatten(), nn.Linear(784, 2)), "no layer with weights besides"),
+        (lambda shape: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten()), "does not end with nn.Linear but with Flatten"),
+        (lambda shape: [nn.Linear(2, 2)], "BaseNetwork.*ends with nn.Linear.*list"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(784, 2)), "function that builds"),
+        (lambda shape: drawing_network(), "draws random numbers"),
     ],
 )
 def test_what_is_no_network_is_refused(network, message):
