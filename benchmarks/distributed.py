@@ -1,7 +1,8 @@
 """`python -m benchmarks.distributed`: seconds of a training step in one process and in two, as ratios of one run.
 
-Each process has one thread. The three kinds of run take turns, so that ratios hold when the machine's speed drifts; but
-on a machine that has other work to do, two processes are held up by the slower one, and the ratios are pessimistic.
+Each process has one thread. The kinds of run take turns, so that ratios hold when the machine's speed drifts. On a
+machine that has other work to do, wall time says little; the processor time of one process, in which it does not wait
+for the other, says how the work is divided.
 """
 
 import argparse
@@ -35,21 +36,24 @@ class Stopwatch(Callback):
     """Times whole training batches, loading and callbacks included."""
 
     def __init__(self) -> None:
-        self.times: list[float] = []
+        self.times: list[tuple[float, float]] = []
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Notes the time."""
-        self.times.append(time.perf_counter())
+        self.times.append((time.perf_counter(), time.process_time()))
 
     @property
-    def seconds(self) -> float:
-        """The median from one batch to the next."""
-        steps = self.times[WARM_UP:]
-        return statistics.median(after - before for before, after in pairwise(steps))
+    def seconds(self) -> tuple[float, float]:
+        """The median wall and processor time from one batch to the next."""
+        steps = list(pairwise(self.times[WARM_UP:]))
+        wall, processor = (statistics.median(after[i] - before[i] for before, after in steps) for i in range(2))
+        return wall, processor
 
 
-def train(rank: int, world_size: int, port: int, distribute: str, batch_size: int, tasks: int, steps: int) -> float:
-    """Returns the seconds of a step."""
+def train(
+    rank: int, world_size: int, port: int, distribute: str, batch_size: int, tasks: int, steps: int
+) -> tuple[float, float]:
+    """Returns the wall and processor seconds of a step."""
     torch.set_num_threads(1)
     options: dict[str, Any] = {}
     if world_size > 1:
@@ -97,7 +101,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    ratios: dict[str, list[float]] = {name: [] for name in RUNS}
+    ratios: dict[str, list[tuple[float, float]]] = {name: [] for name in RUNS}
     context = multiprocessing.get_context("spawn")
     for _ in range(options.rounds):
         seconds = {}
@@ -113,14 +117,20 @@ def main() -> None:
             for process in processes:
                 process.join()
             seconds[name] = results.get()
+        alone = seconds["one process, B"]
         for name, value in seconds.items():
-            ratios[name].append(value / seconds["one process, B"])
+            ratios[name].append((value[0] / alone[0], value[1] / alone[1]))
     print(f"dkl_convnet, T={options.tasks}, K=3, S=8, B=16, uniform pi, float32, one thread a process")
     print(f"{options.rounds} rounds of {options.steps} steps; the last round's step in one process: ", end="")
-    print(f"{1000 * seconds['one process, B']:.0f} ms")
-    print(f"{'run':<26}{'step / step of one process':>28}{'range':>16}")
+    print(f"{1000 * seconds['one process, B'][0]:.0f} ms")
+    print("step / step of one process, median (range):")
+    print(f"{'run':<26}{'wall time':>22}{'processor time':>22}")
     for name, values in ratios.items():
-        print(f"{name:<26}{statistics.median(values):>28.2f}{f'{min(values):.2f} .. {max(values):.2f}':>16}")
+        columns = [
+            f"{statistics.median(column):.2f} ({min(column):.2f} .. {max(column):.2f})"
+            for column in zip(*values, strict=True)
+        ]
+        print(f"{name:<26}{columns[0]:>22}{columns[1]:>22}")
 
 
 if __name__ == "__main__":
