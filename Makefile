@@ -44,8 +44,9 @@ format: install ## let ruff format and repair
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install ## time a training step against a plain loop over assignments and tasks
+bench: install ## time a training step against a plain loop, a fixed assignment and its arithmetic; predict cards
 	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.step
+	$(BIN)/python -m benchmarks.roofline
 
 docs: install ## build the documentation into site/
 	$(BIN)/python -m pip install -q -e '.[docs]'

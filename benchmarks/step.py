@@ -23,6 +23,7 @@ from torch import Tensor
 
 from benchmarks.arithmetic import matmul_rate, step_multiply_adds
 from benchmarks.workloads import PI, WORKLOADS, Workload
+from lws_lightning.sharing import keep_freed_memory
 
 Timed = Callable[[Tensor, Tensor], object]
 
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
+    keep_freed_memory()  # as training does, here for all that is compared
     float32, bf16 = matmul_rate() / 1e9, matmul_rate(torch.bfloat16) / 1e9
     print(f"{torch.get_num_threads()} thread(s), {options.rounds} rounds, median and quartiles of ratios")
     print(f"matrix products: {float32:.0f} G multiply-adds/s in float32, {bf16:.0f} in bfloat16")
