@@ -43,9 +43,9 @@ def main() -> None:
     parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
     keep_freed_memory()  # as training does, here for all that is compared
-    float32, bf16 = matmul_rate() / 1e9, matmul_rate(torch.bfloat16) / 1e9
+    float32, bf16 = matmul_rate() / 1e9, matmul_rate(torch.bfloat16, rounds=1) / 1e9
     print(f"{torch.get_num_threads()} thread(s), {options.rounds} rounds, median and quartiles of ratios")
-    print(f"matrix products: {float32:.0f} G multiply-adds/s in float32, {bf16:.0f} in bfloat16")
+    print(f"matrix products: {float32:.3g} G multiply-adds/s in float32, {bf16:.3g} in bfloat16", flush=True)
     for name in options.networks:
         for precision in options.precisions:
             _print_costs(WORKLOADS[name], precision, options.rounds)
