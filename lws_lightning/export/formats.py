@@ -110,6 +110,7 @@ def _onnx_predict(path: Path) -> Predict:
         run = ReferenceEvaluator(str(path)).run
     else:
         run = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run
+
     def predict(images: Tensor) -> Tensor:
         outputs: Any = run(["logits"], {"images": images.numpy()})
         return torch.from_numpy(outputs[0])
