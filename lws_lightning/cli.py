@@ -3,6 +3,7 @@
 import io
 import logging
 import sys
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -56,6 +57,16 @@ class LWSCLI(LightningCLI):
         for name in _FROM_THE_DATA:
             if given.get(name) not in (None, "val"):  # "val" is the default of validation_prefix
                 raise SystemExit(f"lws: model.init_args.{name} cannot be given: it comes from the data.")
+
+    def instantiate_classes(self) -> None:
+        """Makes data, method and Trainer; what this package refuses is said in a line, without a traceback."""
+        try:
+            super().instantiate_classes()
+        except ValueError as error:
+            message = _refusal(error)
+            if message is None:
+                raise
+            raise SystemExit(f"lws {self.subcommand}: {message}") from error
 
     def instantiate_trainer(self, **options: Any) -> Trainer:
         """Adds a progress bar over the whole run, unless the user has one or wants none."""
@@ -163,6 +174,15 @@ def resolve_config(path: Path, options: Sequence[str]) -> Mapping[str, Any]:
         sys.argv[1:] = before
     config: Mapping[str, Any] = yaml.safe_load(printed.getvalue())
     return config
+
+
+def _refusal(error: BaseException) -> str | None:
+    """Returns what this package's own code refused with, below the errors that jsonargparse wraps it into."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = isinstance(error, ValueError | OSError | ImportError) and frames[-1].startswith("lws_lightning.")
+    return str(error) if ours else None
 
 
 def _silence() -> None:

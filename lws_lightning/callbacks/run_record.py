@@ -41,7 +41,8 @@ class RunRecord(Callback):
     `result.json` (`format` 1) holds
 
     - `status` (`running`, `finished`, `interrupted` or `failed`) and `message`, the exception;
-    - `method`, `network`, `data`, `task_names`, `layer_names`, `weights_per_layer`, `seed`, `step`, `max_steps`;
+    - `method`, `network`, `data`, `task_names`, `layer_names`, `weights_per_layer`, `seed`, `step`, `max_steps`,
+      `stopped_early` (whether a rule such as early stopping ended it);
     - `evaluation` (the last of the curve) and `test`, each with errors in percent and numbers of images, or null;
     - `entropies` and `probabilities` (the search distribution, by layer and task one number a copy, to six digits;
       both null for fixed sharing), `assignment` (null where none describes the sharing), `details` (what else a method
@@ -282,6 +283,7 @@ class RunRecord(Callback):
             "seed": int(module.seed),
             "step": step,
             "max_steps": trainer.max_steps,
+            "stopped_early": status == "finished" and trainer.should_stop and step < trainer.max_steps,
             "evaluation": self._evaluation,
             "test": None,
             "entropies": entropies(module.distribution, module.layer_names),

@@ -92,7 +92,7 @@ class Row:
     @property
     def key(self) -> Key:
         """How its runs were measured."""
-        return _key(self.members[0].measurement)
+        return _key(self.members[0])
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -156,7 +156,8 @@ def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
     """Groups runs.
 
     A row holds the finished runs of one data set, network, method and set of options that were measured alike (same
-    kind of evaluation, step and number of images), one for each seed. Of runs with the same seed only the last
+    kind of evaluation, step and number of images), one for each seed. What a rule such as early stopping ended counts
+    as measured at the step that it could have gone to. Of runs with the same seed only the last
     one counts. Every other run is left out with a reason.
 
     Args:
@@ -273,8 +274,10 @@ def _status(run: Run) -> str:
     return f"{unfinished} at step {run.step:,}{of}{message}"
 
 
-def _key(measurement: Measurement) -> Key:
-    return Key(measurement.prefix, measurement.step, measurement.images)
+def _key(member: Member) -> Key:
+    run, measurement = member
+    at_its_end = run.stopped_early and measurement.step == run.step
+    return Key(measurement.prefix, run.max_steps if at_its_end else measurement.step, measurement.images)
 
 
 def _most_common(keys: Sequence[Key]) -> Key:
@@ -284,13 +287,13 @@ def _most_common(keys: Sequence[Key]) -> Key:
 
 def _alike(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
     """Keeps the runs that were measured like most of them, one for each seed; says why the others go."""
-    common = _most_common([_key(measurement) for _, measurement in members])
+    common = _most_common([_key(member) for member in members])
     left_out = []
     by_seed: dict[int, Member] = {}
     for member in sorted(members, key=lambda each: str(each.run.record.get("ended") or "")):
         run = member.run
-        if _key(member.measurement) != common:
-            left_out.append(LeftOut(run, f"{_key(member.measurement)}; the others: {common}"))
+        if _key(member) != common:
+            left_out.append(LeftOut(run, f"{_key(member)}; the others: {common}"))
             continue
         if run.seed in by_seed:
             left_out.append(LeftOut(by_seed[run.seed].run, f"seed {run.seed} again", run))
@@ -299,7 +302,7 @@ def _alike(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Names rows over other seeds and rows with diverged runs."""
+    """Names rows over other seeds, rows with runs that stopped early, and rows with diverged runs."""
     notes = []
     by_seeds: dict[tuple[int, ...], list[str]] = {}
     for row in rows:
@@ -308,6 +311,10 @@ def _notes(rows: Sequence[Row]) -> list[str]:
         parts = [f"{', '.join(letters)}: {seeds_text(seeds)}" for seeds, letters in by_seeds.items()]
         notes.append(f"The rows have different seeds ({'; '.join(parts)}).")
     for row in rows:
+        steps = sorted(run.step for run in row.runs if run.stopped_early)
+        if steps:
+            ends = ", ".join(f"{step:,}" for step in steps)
+            notes.append(f"Row {row.letter}: {len(steps)} stopped early, as its method says, at step {ends}.")
         if row.diverged:
             seeds = seeds_text(run.seed for run in row.diverged)
             notes.append(f"Row {row.letter}: {len(row.diverged)} diverged, the error is not a number (seed {seeds}).")

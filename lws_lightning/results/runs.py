@@ -70,6 +70,12 @@ class Run:
     seconds_per_step: float | None
     record: Mapping[str, Any]
 
+    @property
+    def stopped_early(self) -> bool:
+        """Whether a rule such as early stopping ended the run before its `max_steps`, as it was meant to."""
+        noted = self.record.get("stopped_early", "early_stopping" in (self.record.get("details") or {}))
+        return bool(noted) and self.status == "finished" and 0 <= self.step < self.max_steps
+
 
 def load_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
     """Finds and reads records.

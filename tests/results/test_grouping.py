@@ -103,3 +103,17 @@ def test_options_without_consequence_split_no_row(write_run, tmp_path):
     configure(write_run("b", seed=1, hparams={"max_images_per_pass": None}), cache_dir="y")
     (section,) = sections(tmp_path)
     assert [(row.variant, len(row.runs)) for row in section.rows] == [("", 2)]
+
+
+def test_runs_that_a_rule_ended_count_with_those_of_their_budget(write_run, measured, tmp_path):
+    ended = {"method": "early_stopping", "hparams": {}, "max_steps": 100}
+    write_run("a", **ended, step=60, evaluation=measured(step=60), stopped_early=True)
+    write_run("b", **ended, seed=1, step=80, evaluation=measured(step=80), details={"early_stopping": {}})  # older
+    write_run("c", **ended, seed=2, step=100)
+    write_run("d", **ended, seed=3, step=70, evaluation=measured(step=70), stopped_early=False)
+    write_run("e", step=100)
+    (section,) = sections(tmp_path)
+    assert [(row.method, row.seeds) for row in section.rows] == [("learned", (0,)), ("early_stopping", (0, 1, 2))]
+    assert section.rows[0].key == section.rows[1].key
+    assert "Row B: 2 stopped early, as its method says, at step 60, 80." in section.notes
+    assert [each.run.folder.name for each in section.left_out] == ["d"]
