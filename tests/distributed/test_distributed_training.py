@@ -30,7 +30,9 @@ def run(pair, folder, mode, steps, precision):
     return alone, pair(fit, folder, data=data, every_step=True, **common)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", ["examples", "tasks", *(pytest.param(mode, marks=pytest.mark.slow) for mode in list(MODES)[2:])]
+)
 def test_fifty_steps_are_those_of_one_process(pair, tmp_path, mode):
     alone, both = run(pair, tmp_path, mode, 50, "64-true")
     assert_close(both[0]["state"], alone["state"], 1e-8)
