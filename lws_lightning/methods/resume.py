@@ -95,8 +95,8 @@ def refuse_import_path(checkpoint: Mapping[str, Any]) -> None:
     network = checkpoint.get("hyper_parameters", {}).get("network")
     if isinstance(network, str) and ":" in network and not network.startswith(TORCHVISION_PREFIX):
         raise ValueError(
-            f"The checkpoint's network is code to import, {network!r}. If you trust it, give --trust_network (from Python "
-            "trust_network=True), or a network of your own in its place (network=...)."
+            f"The checkpoint's network is code to import, {network!r}. If you trust it, give --trust_network (from "
+            "Python trust_network=True), or a network of your own in its place (network=...)."
         )
 
 
