@@ -184,7 +184,7 @@ def test_the_command_refuses_the_papers_protocol_and_tests_the_best(lws, tmp_pat
     options = ("--model", "IndependentEarlyStopping", "--model.network", "digits_convnet", "--data", "Digits",
                "--data.batch_size", 4, "--trainer.max_steps", 2, "--trainer.val_check_interval", 1,
                "--trainer.default_root_dir", tmp_path, *quiet)  # fmt: skip
-    with pytest.raises(ValueError, match=r"data\.validation: split"):
+    with pytest.raises(SystemExit, match=r"data\.validation: split"):
         lws("fit", *options)
     lws("fit", *options, "--data.validation", "split")
     (checkpoint,) = tmp_path.rglob("*.ckpt")
