@@ -92,40 +92,37 @@ class Workload:
     def our_step(self, network: MultiTaskNetwork, precision: str = "float32") -> Step:
         """Makes the training step of this package, without Lightning."""
         images, labels = self.batch()
-        parameters = list(network.parameters())
-        optimizer = torch.optim.Adam(parameters, fused=True)
+        update = self._update(network, precision)
 
         def step(nes: Tensor, sgd: Tensor) -> None:
-            with _autocast(precision):
-                with torch.no_grad(), network.evaluating():
-                    task_losses(network(images, nes), labels)
-                clear_gradients(parameters)
-                losses = task_losses(network(images, sgd), labels)
-            losses.mean().backward()
-            total_norm(parameters)
-            network.commit_running_stats()
-            optimizer.step()
+            with _autocast(precision), torch.no_grad(), network.evaluating():
+                task_losses(network(images, nes), labels)
+            update(sgd)
 
         return step
 
     def fixed_step(self, precision: str = "float32") -> Step:
         """Makes the step of the same images under one assignment: no NES, one forward and backward pass, Adam."""
-        network = self.make_network()
+        update = self._update(self.make_network(), precision)
+        assignment = self.distribution("converged").mode().unsqueeze(0)
+        return lambda nes, sgd: update(assignment)
+
+    def _update(self, network: MultiTaskNetwork, precision: str) -> Callable[[Tensor], None]:
+        """Makes the update of the weights under a population: a pass forward and back, and Adam."""
         images, labels = self.batch()
         parameters = list(network.parameters())
         optimizer = torch.optim.Adam(parameters, fused=True)
-        assignment = self.distribution("converged").mode().unsqueeze(0)
 
-        def step(nes: Tensor, sgd: Tensor) -> None:
+        def update(population: Tensor) -> None:
             clear_gradients(parameters)
             with _autocast(precision):
-                losses = task_losses(network(images, assignment), labels)
+                losses = task_losses(network(images, population), labels)
             losses.mean().backward()
             total_norm(parameters)
             network.commit_running_stats()
             optimizer.step()
 
-        return step
+        return update
 
     def plain_step(self, network: MultiTaskNetwork, layout: str, precision: str = "float32") -> Step:
         """Makes the step as a plain loop over assignments and tasks, in PyTorch's default layout or channels_last."""

@@ -11,18 +11,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler
 
 from lws_lightning.batches import Distribute, EvaluationBatch, StepBatch
+from lws_lightning.data.checks import require_at_least, require_fraction, require_one_of
 from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepSampler
 from lws_lightning.data.streaming import Images, all_images
 from lws_lightning.data.tasks import TaskData, stratified_subset
 from lws_lightning.options import NEUTRAL_DATA_OPTIONS
 from lws_lightning.randomness import generator_for, resolve_seed
 
-__all__ = ["MultiTaskDataModule", "Split", "Validation", "require_at_least"]
+__all__ = ["MultiTaskDataModule", "Split", "Validation"]
 
 Validation = Literal["none", "split", "unused"]
 Split = Literal["train", "validation", "test"]
-
-# Neither the batches nor the scores depend on these: a resumed run may change them without a word.
 
 
 class _StepLoader(DataLoader[StepBatch]):
@@ -37,12 +36,6 @@ class _StepLoader(DataLoader[StepBatch]):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         pass
-
-
-def require_at_least(dataset: str, option: str, value: int, minimum: int) -> None:
-    """Raises a ValueError that names the option where `value` is below `minimum`."""
-    if value < minimum:
-        raise ValueError(f"{dataset}: {option} must be at least {minimum}, got {value}.")
 
 
 class MultiTaskDataModule(LightningDataModule, ABC):
@@ -114,16 +107,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             ("num_workers", num_workers, 0),
         ):
             require_at_least(self.dataset_name, option, value, minimum)
-        if validation not in get_args(Validation):
-            raise ValueError(
-                f"{self.dataset_name}: validation must be one of {', '.join(get_args(Validation))}, got {validation!r}."
-            )
-        if distribute not in get_args(Distribute):
-            raise ValueError(f"{self.dataset_name}: distribute must be examples or tasks, got {distribute!r}.")
-        if not 0 < validation_fraction < 1:
-            raise ValueError(
-                f"{self.dataset_name}: validation_fraction must lie between 0 and 1, got {validation_fraction}."
-            )
+        require_one_of(self.dataset_name, "validation", validation, get_args(Validation))
+        require_one_of(self.dataset_name, "distribute", distribute, get_args(Distribute))
+        require_fraction(self.dataset_name, "validation_fraction", validation_fraction)
         if validation_images is not None:
             require_at_least(self.dataset_name, "validation_images", validation_images, 1)
             if validation != "unused":

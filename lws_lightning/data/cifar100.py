@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torchvision.datasets import CIFAR100
 
-from lws_lightning.data.base import MultiTaskDataModule, require_at_least
+from lws_lightning.data.base import MultiTaskDataModule
+from lws_lightning.data.checks import require_at_least
 from lws_lightning.data.download import download_files
 from lws_lightning.data.plain_pickle import load_plain_pickle
 from lws_lightning.data.tasks import TaskData, stratified_subset

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lws_lightning.data.base import MultiTaskDataModule, require_at_least
+from lws_lightning.data.base import MultiTaskDataModule
+from lws_lightning.data.checks import require_at_least
 from lws_lightning.data.tasks import TaskData, stratified_subset
 from lws_lightning.randomness import generator_for
 

@@ -15,6 +15,7 @@ from lws_lightning.batches import EvaluationBatch, StepBatch
 from lws_lightning.data.augmentation import Augmentation
 from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.cache import ArrayCache
+from lws_lightning.data.checks import require_fraction, require_one_of
 from lws_lightning.data.image_decoding import Decoder, ResizeMode, check_size
 from lws_lightning.data.image_reading import ReadImages, read_folders, usable_memory
 from lws_lightning.data.image_scan import TaskFolder, scan_tasks
@@ -106,12 +107,10 @@ class ImageFolders(MultiTaskDataModule):
             ("broken_images", broken_images, get_args(BrokenImages)),
             ("in_memory", in_memory, ("auto", True, False)),
         ):
-            if value not in allowed:
-                raise ValueError(f"{name}: {option} must be one of {', '.join(map(str, allowed))}, got {value!r}.")
+            require_one_of(name, option, value, allowed)
         if not 0 <= background <= 255:
             raise ValueError(f"{name}: background must lie between 0 and 255, got {background}.")
-        if not 0 < test_fraction < 1:
-            raise ValueError(f"{name}: test_fraction must lie between 0 and 1, got {test_fraction}.")
+        require_fraction(name, "test_fraction", test_fraction)
         if memory_limit_gb is not None and not memory_limit_gb >= 0:
             raise ValueError(f"{name}: memory_limit_gb must not be negative, got {memory_limit_gb}.")
         self._decoder = Decoder(check_size(name, image_size), channels, resize, int(background))

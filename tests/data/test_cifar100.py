@@ -11,6 +11,7 @@ import pytest
 import torch
 import torchvision
 from fakes import cifar100_hierarchy, python2_pickle, write_cifar100
+from read_only import left_alone
 
 from lws_lightning.data import CIFAR100CoarseLabel
 from lws_lightning.data.plain_pickle import load_plain_pickle
@@ -235,18 +236,10 @@ def test_builtins_that_are_no_data(tmp_path, raw):
 @pytest.mark.parametrize("download", [True, False])
 def test_complete_data_needs_no_network_and_nothing_is_written(root, download, monkeypatch):
     monkeypatch.setattr(socket, "socket", None)
-    everything = [root, *root.rglob("*")]
-    before = {path: path.stat().st_mtime_ns for path in everything}
-    for path in everything:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    try:
+    with left_alone(root):
         datamodule = CIFAR100CoarseLabel(str(root), download=download)
         datamodule.prepare_data()
         datamodule.setup()
-        assert {path: path.stat().st_mtime_ns for path in [root, *root.rglob("*")]} == before
-    finally:
-        for path in everything:
-            path.chmod(0o755)
 
 
 # Download

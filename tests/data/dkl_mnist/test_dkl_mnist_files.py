@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torchvision
 from fakes import EMNIST_RAW, KMNIST_RAW
+from read_only import left_alone
 from small_dkl_mnist import small
 
 EMNIST_URL = torchvision.datasets.EMNIST.url
@@ -64,18 +65,11 @@ def test_only_the_chosen_tasks_are_needed(root):
 def test_complete_data_needs_no_network_and_nothing_is_written(root, download, monkeypatch):
     monkeypatch.setattr(socket, "socket", None)
     monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", None)
-    before = listing(root)
-    for path in [root, *root.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    try:
+    with left_alone(root):
         datamodule = small(root, download=download)
         datamodule.prepare_data()
         datamodule.setup()
         next(iter(datamodule.train_dataloader()))
-        assert listing(root) == before
-    finally:
-        for path in [root, *root.rglob("*")]:
-            path.chmod(0o755)
 
 
 # Download

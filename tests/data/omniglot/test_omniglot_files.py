@@ -11,6 +11,7 @@ import torchvision
 from drawings import ALPHABETS, ANGELIC, OJIBWE, URL, one
 from fakes import omniglot_folder
 from PIL import Image
+from read_only import left_alone
 
 from lws_lightning.data import Omniglot
 
@@ -60,18 +61,10 @@ def test_damaged_image(own):
 @pytest.mark.parametrize("download", [True, False])
 def test_complete_data_needs_no_network_and_nothing_is_written(own, download, monkeypatch):
     monkeypatch.setattr(socket, "socket", None)
-    everything = [own, *own.rglob("*")]
-    before = {path: path.stat().st_mtime_ns for path in everything}
-    for path in everything:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    try:
+    with left_alone(own):
         datamodule = one(own, download=download)
         datamodule.prepare_data()
         datamodule.setup()
-        assert {path: path.stat().st_mtime_ns for path in [own, *own.rglob("*")]} == before
-    finally:
-        for path in everything:
-            path.chmod(0o755)
 
 
 # Download
