@@ -24,7 +24,7 @@ class PlainLoop(nn.Module):
 
     def __init__(self, network: MultiTaskNetwork) -> None:
         super().__init__()
-        self.network = restore_batch_norms(copy.deepcopy(network))
+        self.network = restore_batch_norms(copy.deepcopy(network), task=0)
 
     def visit(self, images: Tensor, assignment: Tensor, task: int) -> Tensor:
         """Runs the network of one task under one assignment `(L, T)` on `(B, ...)`."""

@@ -15,7 +15,7 @@ from lws_lightning.methods.checks import check_pass_size, check_task_info, check
 from lws_lightning.methods.inference import count_multiply_adds, median_seconds
 from lws_lightning.methods.optimization import LRSchedule
 from lws_lightning.methods.resume import (
-    apply_learning_rate,
+    apply_adam_options,
     compare_options,
     forget_unfinished_batch,
     refuse_import_path,
@@ -58,10 +58,13 @@ class MultiTaskMethod(TrainedMethod):
         lr_schedule: What the learning rate does after the warm-up: `constant` (the paper), `linear` or `cosine` down to
             0 at the last step.
         warmup_steps: Steps over which the learning rate rises linearly from 0.
+        adam_eps: What Adam adds to the root of its second moment. Where gradients have become as small as this, a rare
+            large one no longer moves every weight by `lr`.
         clip_grad_norm: Largest norm of the gradient of all weights together; a larger one is scaled down. None: no
             limit, as in the paper. This takes the place of `trainer.gradient_clip_val`.
         running_stats: How the running statistics of batch normalisation follow a step's visits: `mean` (once, towards
-            the mean over the visits) or `per_visit` (the authors' program). The paper does not say.
+            the mean over the visits), `per_visit` (the authors' program) or `per_task` (as `mean`, but each task has
+            statistics of its own, which costs its predictions nothing). The paper does not say.
         initialization: `he_uniform` (what the paper says) or `torch` (PyTorch's own, which the authors' program
             leaves in place; with few images it does better, see docs/design.md). None: as the network says,
             `he_uniform` for the paper's.
@@ -97,6 +100,7 @@ class MultiTaskMethod(TrainedMethod):
         weight_decay: float = 0.0,
         lr_schedule: LRSchedule = "constant",
         warmup_steps: int = 0,
+        adam_eps: float = 1e-8,
         clip_grad_norm: float | None = None,
         running_stats: RunningStats = "mean",
         initialization: Initialization | None = None,
@@ -110,7 +114,8 @@ class MultiTaskMethod(TrainedMethod):
         super().__init__(task_names, validation_prefix)
         self._save_options(ignore=[] if isinstance(network, str) else ["network"])
         check_task_info(task_names, num_classes, image_shape)
-        positive = {"lr": lr, "clip_grad_norm": clip_grad_norm, "max_images_per_pass": max_images_per_pass}
+        positive = {"lr": lr, "adam_eps": adam_eps, "clip_grad_norm": clip_grad_norm}
+        positive["max_images_per_pass"] = max_images_per_pass
         for name, value in positive.items():
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, but is {value}.")
@@ -120,7 +125,7 @@ class MultiTaskMethod(TrainedMethod):
         self.network_name = network if isinstance(network, str) else getattr(network, "__name__", "callable")
         self.num_classes = list(num_classes)
         self.lr, self.weight_decay = lr, weight_decay
-        self.lr_schedule, self.warmup_steps = lr_schedule, warmup_steps
+        self.lr_schedule, self.warmup_steps, self.adam_eps = lr_schedule, warmup_steps, adam_eps
         self.clip_grad_norm = clip_grad_norm
         self.max_images_per_pass = max_images_per_pass
         self.loss_weights = normalised_weights(loss_weights, task_names)
@@ -208,7 +213,7 @@ class MultiTaskMethod(TrainedMethod):
         self.trainer.precision_plugin.convert_module(self)
         saved = {**checkpoint.get("hyper_parameters", {}), "seed": checkpoint.get("lws_seed", self.seed)}
         compare_options(saved, {**self.hparams, "seed": self.seed})
-        apply_learning_rate(checkpoint, self.parameter_groups())
+        apply_adam_options(checkpoint, self.parameter_groups(), self.adam_eps)
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, trust_network: bool = False, **kwargs: Any) -> Self:

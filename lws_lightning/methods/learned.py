@@ -8,7 +8,7 @@ from torch import Tensor
 from lws_lightning.batches import StepBatch, TaskBatch
 from lws_lightning.methods.searched import SearchedMethod
 from lws_lightning.randomness import generator_for
-from lws_lightning.search import SearchDistribution, marginal_parameters, rank_utilities, shared_parameters
+from lws_lightning.search import Sampling, SearchDistribution, marginal_parameters, rank_utilities, shared_parameters
 from lws_lightning.sharing import MultiTaskNetwork
 
 __all__ = ["Credit", "GradientScale", "LearnedWeightSharing"]
@@ -45,6 +45,15 @@ class LearnedWeightSharing(SearchedMethod):
         weight_price: What one more copy of all learned layers may cost, in nats of one task's loss; 0: nothing (the
             paper's). The parameters that an assignment uses are added to the losses before they are ranked, with
             `per_task` those that a task's choices add to the other tasks' (docs/algorithm.md, "A price on weights").
+        sampling: How populations are drawn: `independent` (the paper's), or `stratified`, so that each of them holds a
+            task's choices as often as pi says; less of the NES gradient is then left to chance.
+        exploration: Share of the uniform distribution in what the populations of the weights' gradient are drawn from;
+            0: pi itself (the paper's). With more, tasks keep meeting in copies that they will not use in the end,
+            which regularises; NES draws from pi in any case.
+        freeze_entropy: pi stays as it is from when its mean normalised entropy is below this, and then the weights are
+            trained under the most likely assignment alone, in one pass a task. 0: never (the paper's).
+        equal_copies: Whether all copies of a layer start with the weights of the first. They come to differ as soon as
+            different tasks train them.
         initial_probs: Prior knowledge, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
         **options: See `MultiTaskMethod`.
     """
@@ -63,6 +72,10 @@ class LearnedWeightSharing(SearchedMethod):
         gradient_scale: GradientScale = "mean",
         credit: Credit = "joint",
         weight_price: float = 0.0,
+        sampling: Sampling = "independent",
+        exploration: float = 0.0,
+        freeze_entropy: float = 0.0,
+        equal_copies: bool = False,
         initial_probs: list[list[list[float]]] | None = None,
         **options: Any,
     ) -> None:
@@ -76,21 +89,34 @@ class LearnedWeightSharing(SearchedMethod):
             raise ValueError(f"credit must be joint or per_task, but is {credit!r}.")
         if not 0 <= weight_price < float("inf"):
             raise ValueError(f"weight_price must be a finite number of nats, not negative, but is {weight_price}.")
+        if sampling not in get_args(Sampling):
+            raise ValueError(f"sampling must be independent or stratified, but is {sampling!r}.")
+        for name, share in {"exploration": exploration, "freeze_entropy": freeze_entropy}.items():
+            if not 0 <= share < 1:
+                raise ValueError(f"{name} must be in [0, 1), but is {share}.")
         self._requested_weights = weights_per_layer
         super().__init__(**options)
         self.weight_price = weight_price
         self.nes_samples, self.sgd_samples, self.nes_lr = nes_samples, sgd_samples, nes_lr
+        if equal_copies:
+            self.network.equalise_copies()
         self.gradient_scale, self.credit = gradient_scale, credit
+        self.sampling: Sampling = sampling
+        self.exploration, self.freeze_entropy = exploration, freeze_entropy
         self.distribution = SearchDistribution(
             self.weights_per_layer, len(self.task_names), min_probability, initial_probs
         )
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Does one NES step on one batch and one Adam step on the other."""
+        if self.frozen:
+            super().training_step(batch, batch_idx)
+            return
         before = self.distribution.probs.clone()
         try:
             nes_losses = self.update_distribution(batch.nes)
-            losses = self.compute_gradients(batch.sgd, self._sample(self.sgd_samples, "sgd"))
+            population = self._sample(self.sgd_samples, "sgd", self.exploration)
+            losses = self.compute_gradients(batch.sgd, population)
         except BaseException:
             self.distribution.restore(before)
             raise
@@ -98,6 +124,11 @@ class LearnedWeightSharing(SearchedMethod):
         per_assignment = nes_losses.mean(1)
         self.log_now({"train/loss": losses.mean()}, prog_bar=True)
         self.log_now({"nes/loss_mean": per_assignment.mean(), "nes/loss_best": per_assignment.min()})
+
+    @property
+    def frozen(self) -> bool:
+        """Whether pi stays as it is from now on; nothing but pi says so, and then nothing changes that any more."""
+        return self.freeze_entropy > 0 and bool(self.distribution.normalized_entropy().mean() < self.freeze_entropy)
 
     def update_distribution(self, batch: TaskBatch) -> Tensor:
         """Does one NES step (Algorithm 1, StepNES), the networks in eval mode.
@@ -136,8 +167,9 @@ class LearnedWeightSharing(SearchedMethod):
         for head in self.network.heads:
             _scale_gradients(head, tasks)
 
-    def _sample(self, size: int, phase: str) -> Tensor:
-        return self.distribution.sample(size, generator_for(self.seed, "population", self.global_step, phase))
+    def _sample(self, size: int, phase: str, exploration: float = 0.0) -> Tensor:
+        generator = generator_for(self.seed, "population", self.global_step, phase)
+        return self.distribution.sample(size, generator, self.sampling, exploration)
 
 
 def _scale_gradients(module: torch.nn.Module, factor: float) -> None:

@@ -82,7 +82,7 @@ class PredictedMethod(EvaluatedMethod):
         if normalization is not None:
             modules.insert(0, _normalize(*normalization))
             names.insert(0, "normalize")
-        return plain_chain(modules, names)
+        return plain_chain(modules, names, index)
 
     def predict_step(self, batch: PredictionBatch, batch_idx: int) -> dict[int, Tensor]:
         """Computes class probabilities.

@@ -7,7 +7,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lws_lightning.networks import TORCHVISION_PREFIX
 
-__all__ = ["apply_learning_rate", "compare_options", "forget_unfinished_batch", "refuse_import_path"]
+__all__ = ["apply_adam_options", "compare_options", "forget_unfinished_batch", "refuse_import_path"]
 
 _PART_OF_THE_STATE = frozenset(
     {
@@ -30,6 +30,7 @@ _OF_NO_CONSEQUENCE = frozenset(
         "initialization",
         "pretrained_weights",
         "perturb_copies",
+        "equal_copies",
         "validation_prefix",
         "initial_probs",
         "initial_log_variance",
@@ -52,7 +53,7 @@ def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Non
         old, new = _plain(saved[name]), _plain(current[name])
         if old == new:
             continue
-        if name in _PART_OF_THE_STATE:
+        if name in _PART_OF_THE_STATE or (name == "running_stats" and "per_task" in (old, new)):
             raise ValueError(
                 f"model.{name} is {new!r}, but the checkpoint was trained with {old!r} and cannot go on with another. "
                 + _REMEDIES.get(name, "Leave the option out, or start without --ckpt_path.")
@@ -60,18 +61,20 @@ def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Non
         rank_zero_warn(f"Resuming with model.{name} {new!r} instead of the checkpoint's {old!r}.")
 
 
-def apply_learning_rate(checkpoint: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> None:
-    """Puts this run's learning rates and weight decays in place of those in a checkpoint's optimizer state.
+def apply_adam_options(checkpoint: dict[str, Any], groups: Sequence[Mapping[str, Any]], eps: float) -> None:
+    """Puts this run's learning rates, weight decays and eps in place of those in a checkpoint's optimizer state.
 
     Args:
         checkpoint: Changed in place.
         groups: Adam's parameter groups, each with `lr` and `weight_decay`.
+        eps: Adam's.
     """
     for state in checkpoint.get("optimizer_states", []):
         for group, own in zip(state["param_groups"], groups, strict=True):
             group["lr"] *= own["lr"] / group.get("initial_lr", group["lr"])
             group["initial_lr"] = own["lr"]
             group["weight_decay"] = own["weight_decay"]
+            group["eps"] = eps
     for state in checkpoint.get("lr_schedulers", []):
         state["base_lrs"] = [own["lr"] for own in groups]
 

@@ -37,6 +37,7 @@ class TrainedMethod(PredictedMethod):
     weight_decay: float
     lr_schedule: LRSchedule
     warmup_steps: int
+    adam_eps: float
     clip_grad_norm: float | None
     max_images_per_pass: int | None
     seed: int
@@ -299,7 +300,7 @@ class TrainedMethod(PredictedMethod):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Makes Adam over every trainable weight, and the schedule that `apply_gradients` steps."""
-        optimizer = torch.optim.Adam(self.parameter_groups(), fused=True)
+        optimizer = torch.optim.Adam(self.parameter_groups(), eps=self.adam_eps, fused=True)
         total_steps = self.trainer.estimated_stepping_batches if self.lr_schedule != "constant" else 0
         if total_steps == float("inf"):
             raise ValueError(f"lr_schedule {self.lr_schedule} needs an end: set trainer.max_steps or max_epochs.")

@@ -1,8 +1,15 @@
 """The mathematics of the search over assignments: plain tensors, no networks, no Lightning."""
 
-from lws_lightning.search.distribution import SearchDistribution
+from lws_lightning.search.distribution import Sampling, SearchDistribution
 from lws_lightning.search.fitness import rank_utilities
 from lws_lightning.search.policy import RoutingPolicy
 from lws_lightning.search.price import marginal_parameters, shared_parameters
 
-__all__ = ["RoutingPolicy", "SearchDistribution", "marginal_parameters", "rank_utilities", "shared_parameters"]
+__all__ = [
+    "RoutingPolicy",
+    "Sampling",
+    "SearchDistribution",
+    "marginal_parameters",
+    "rank_utilities",
+    "shared_parameters",
+]

@@ -1,11 +1,15 @@
 """The search distribution over assignments and its natural gradient."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["SearchDistribution"]
+__all__ = ["Sampling", "SearchDistribution"]
+
+Sampling = Literal["independent", "stratified"]
+"""How the assignments of a population depend on each other: see `SearchDistribution.sample`."""
 
 
 class SearchDistribution(nn.Module):
@@ -68,22 +72,39 @@ class SearchDistribution(nn.Module):
         """L."""
         return len(self.weights_per_layer)
 
-    def sample(self, population_size: int, generator: torch.Generator) -> Tensor:
-        """Draws a population of assignments.
+    def sample(
+        self,
+        population_size: int,
+        generator: torch.Generator,
+        sampling: Sampling = "independent",
+        exploration: float = 0.0,
+    ) -> Tensor:
+        r"""Draws a population of assignments.
 
         Args:
             population_size: S.
-            generator: CPU generator; the result depends on it and on `probs` alone.
+            generator: CPU generator; beside these options the result depends on it and on `probs` alone.
+            sampling: `independent`: each assignment by itself (the paper's). `stratified`: of each layer and task the S
+                draws come from the S quantiles of its distribution, in random order, so that over a population its
+                weights are drawn as often as their probabilities say, to less than one draw each way. Every single
+                assignment is distributed as before.
+            exploration: Share of the uniform distribution: draws are from :math:`(1-\epsilon) \pi + \epsilon / K_l`.
 
         Returns:
             `(S, L, T)` int64, entry (s, l, t) in `[0, K_l)`.
         """
         shape = (population_size, self.num_layers, self.num_tasks, 1)
         uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
-        thresholds = self.probs.double().cumsum(-1)
+        if sampling == "stratified":
+            strata = torch.rand(shape, generator=generator, dtype=torch.float64).argsort(0)
+            uniform = (strata + uniform) / population_size
+        probs = self.probs.double()
+        if exploration > 0:
+            probs = (1 - exploration) * probs + exploration * self.valid / self.valid.sum(-1, keepdim=True)
+        thresholds = probs.cumsum(-1)
         # A draw at or above the last threshold (which rounding may leave below 1) belongs to the last weight
         # with a positive probability.
-        last = self.probs.shape[-1] - 1 - (self.probs > 0).flip(-1).to(torch.uint8).argmax(-1)
+        last = probs.shape[-1] - 1 - (probs > 0).flip(-1).to(torch.uint8).argmax(-1)
         return (uniform >= thresholds).sum(-1).minimum(last)
 
     def mode(self) -> Tensor:

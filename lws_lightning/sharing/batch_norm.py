@@ -20,8 +20,8 @@ __all__ = [
     "visiting",
 ]
 
-RunningStats = Literal["mean", "per_visit"]
-"""How running statistics follow the visits of a step: see `TaskBatchNorm`."""
+RunningStats = Literal["mean", "per_visit", "per_task"]
+"""How running statistics follow the visits of a step: see `TaskBatchNorm`, and `PerTaskBatchNorm` for `per_task`."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,14 @@ class Visits:
         nodes: `(V,)` int64, the node of each visit.
         numbers: `(V,)` int64, where each visit stands among the copy's visits of the step, counted from 0.
         total: How many visits of the copy the step has; more than V if it takes several passes.
+        tasks: `(n,)` int64, whose images each node holds; None where nobody asks.
     """
 
     num_nodes: int
     nodes: Tensor
     numbers: Tensor
     total: int
+    tasks: Tensor | None = None
 
     def weights(self, momentum: float, running_stats: RunningStats) -> tuple[Tensor, float]:
         """Returns each node's weight `(n,)` (float64) in the new running statistics, and that of the old ones."""
@@ -166,6 +168,11 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
         """Forgets what has been seen since the last commit."""
         self._pending = {}
 
+    def of_task(self, task: int) -> nn.Module:
+        """Returns torch's batch normalisation with the same parameters, and the buffers that a task's network has."""
+        plain: nn.Module = _like(self, self.plain_type)
+        return plain
+
 
 @contextmanager
 def visiting(norms: Sequence[tuple[TaskBatchNorm, Visits]]) -> Iterator[None]:
@@ -220,13 +227,12 @@ def convert_batch_norms(module: nn.Module) -> nn.Module:
     return module
 
 
-def restore_batch_norms(module: nn.Module) -> nn.Module:
-    """Undoes `convert_batch_norms`, keeping parameters and buffers."""
+def restore_batch_norms(module: nn.Module, task: int) -> nn.Module:
+    """Undoes `convert_batch_norms`, keeping parameters and the buffers of one task."""
     if isinstance(module, TaskBatchNorm):
-        plain: nn.Module = _like(module, module.plain_type)
-        return plain
+        return module.of_task(task)
     for name, child in module.named_children():
-        setattr(module, name, restore_batch_norms(child))
+        setattr(module, name, restore_batch_norms(child, task))
     return module
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from lws_lightning.sharing.batch_norm import TaskBatchNorm, Visits, norms_of, visiting
+from lws_lightning.sharing.task_statistics import PerTaskBatchNorm
 
 __all__ = ["run_copies"]
 
@@ -100,7 +101,8 @@ def _find_segments(modules: Sequence[nn.Module]) -> dict[int, _Segment]:
     """Finds what can run as one, by the position of its convolution."""
     segments = {}
     for i in range(len(modules) - 2):
-        if [type(module) for module in modules[i : i + 3]] == [nn.Conv2d, TaskBatchNorm, nn.ReLU]:
+        conv, norm, relu = modules[i : i + 3]
+        if type(conv) is nn.Conv2d and isinstance(norm, TaskBatchNorm) and type(relu) is nn.ReLU:
             pooled = i + 3 < len(modules) and _is_plain_pool(modules[i + 3])
             segments[i] = _Segment(i, i + 1, i + 2, i + 3 if pooled else None)
     return segments
@@ -141,7 +143,10 @@ def _run_segment(
         return [pool(output).relu_() for output in outputs]
     outputs = [conv(part) for conv, part in zip(convs, parts, strict=True)]
     if pool is not None and _can_fuse(norms, outputs):
-        return _norm_pool_relu(norms, outputs, pool.kernel_size)
+        if norms[0].training:
+            return _norm_pool_relu(norms, outputs, pool.kernel_size)
+        if pool.kernel_size == 2 and not torch.is_grad_enabled():
+            return _pool_norm_relu(norms, outputs)
     relu = chains[0][segment.relu]
     normalised = [relu(norm(output)) for norm, output in zip(norms, outputs, strict=True)]
     return normalised if pool is None else [pool(part) for part in normalised]
@@ -149,7 +154,7 @@ def _run_segment(
 
 def _can_fold(norms: Sequence[TaskBatchNorm]) -> bool:
     plain = all(not norm.training and norm.track_running_stats and norm.affine for norm in norms)
-    return plain and not torch.is_grad_enabled()
+    return plain and type(norms[0]) is TaskBatchNorm and not torch.is_grad_enabled()
 
 
 def _can_fuse(norms: Sequence[TaskBatchNorm], outputs: Sequence[Tensor]) -> bool:
@@ -160,7 +165,7 @@ def _can_fuse(norms: Sequence[TaskBatchNorm], outputs: Sequence[Tensor]) -> bool
     On a GPU the sign of the scales is not worth a synchronisation.
     """
     return all(
-        norm.training
+        (norm.training or isinstance(norm, PerTaskBatchNorm))
         and norm.visits is not None
         and norm.affine
         and output.device.type == "cpu"
@@ -194,6 +199,14 @@ def _max_of_pairs(images: Sequence[Tensor]) -> Tensor:
         larger = torch.maximum(pixels[:, 0::2], pixels[:, 1::2])
         torch.maximum(larger[:, :, 0::2], larger[:, :, 1::2], out=out.permute(0, 2, 3, 1))
     return pooled
+
+
+def _pool_norm_relu(norms: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
+    """Max-pools 2x2, and then normalises each node with the running statistics of its task, in eval mode."""
+    pooled = _max_of_pairs(outputs)
+    slopes, shifts = zip(*[norm.affine_by_node() for norm in norms], strict=True)
+    slope, shift = torch.cat(slopes).unsqueeze(1), torch.cat(shifts).unsqueeze(1)
+    return _images(torch.addcmul(shift, _rows(pooled, len(slope)), slope).relu_(), pooled)
 
 
 def _norm_pool_relu(norms: Sequence[Any], outputs: Sequence[Tensor], kernel: int) -> Tensor:

@@ -69,6 +69,7 @@ def task_plan(copies: int, in_columns: int, tasks: Sequence[int], num_tasks: int
         visit_nodes=(nodes,) * copies,
         visit_numbers=(numbers,) * copies,
         total_visits=(per_copy * num_tasks,) * copies,
+        tasks=(torch.tensor(tasks).repeat(per_copy),) * copies,
     )
 
 

@@ -57,16 +57,16 @@ class SharedLayer(nn.Module):
             `(nodes * B, ...)`, in the plan's order.
         """
         inputs = gather_nodes(activations, plan.parents, batch_size)
-        per_copy = zip(plan.sizes, plan.visit_nodes, plan.visit_numbers, plan.total_visits, strict=True)
-        visits = [Visits(size, nodes, numbers, total) for size, nodes, numbers, total in per_copy]
+        per_copy = zip(plan.sizes, plan.visit_nodes, plan.visit_numbers, plan.total_visits, plan.tasks, strict=True)
+        visits = [Visits(*of_copy) for of_copy in per_copy]
         return run_copies([self.copies[number] for number in plan.copies], inputs, visits)
 
-    def forward_copy(self, activations: Tensor, number: int) -> Tensor:
-        """Runs one copy on `(N, ...)`, as a task's own network does."""
+    def forward_copy(self, activations: Tensor, number: int, task: int) -> Tensor:
+        """Runs one copy on a task's `(N, ...)`, as the task's own network does."""
         if self.training:
             return self.copies[number](activations)  # type: ignore[no-any-return]
         first = torch.zeros(1, dtype=torch.int64)
-        everything = Visits(1, first, first, 1)
+        everything = Visits(1, first, first, 1, torch.tensor([task]))
         return run_copies([self.copies[number]], activations, [everything])
 
 

@@ -75,12 +75,12 @@ class MultiTaskNetwork(TaskNetworks):
         tasks = range(len(self.heads)) if tasks is None else tasks
         self._check_population(population, len(images), len(tasks))
         batch_size = images.shape[1]
-        plan = plan_population(population, self._learned_layers, part)
         size = len(population)
         visit_numbers = torch.arange(size)
         if part is not None:
             images, tasks = images[part.tasks.start : part.tasks.stop], [tasks[task] for task in part.tasks]
             visit_numbers = torch.tensor(part.rows)
+        plan = plan_population(population, self._learned_layers, part, tasks)
         activations = channels_last(images.flatten(0, 1))
         draws = self.pass_draws(tasks)
         for position, (layer, layer_plan) in enumerate(zip(self._chain, plan.layers, strict=True)):
@@ -112,7 +112,7 @@ class MultiTaskNetwork(TaskNetworks):
         """
         activations = channels_last(images)
         for layer, number in zip(self._chain, self._copies_of(assignment, task), strict=True):
-            activations = layer.forward_copy(activations, number)
+            activations = layer.forward_copy(activations, number, task)
         return self.heads[task](activations)  # type: ignore[no-any-return]
 
     def _check_population(self, population: Tensor, num_batches: int, num_tasks: int) -> None:
@@ -134,6 +134,13 @@ class MultiTaskNetwork(TaskNetworks):
         """Returns for each layer of the chain the copy that a task uses."""
         copies = assignment[:, task].tolist()
         return [0 if index is None else copies[index] for index in self._learned_layers]
+
+    def equalise_copies(self) -> None:
+        """Gives all copies of a layer the weights of the first."""
+        for layer in self._chain:
+            first, *others = layer.copies
+            for copy in others:
+                copy.load_state_dict(first.state_dict())
 
     def copies(self) -> Iterator[tuple[int | None, int, nn.Module]]:
         """Yields (index of the learned layer or None for a common one, number of the copy, block)."""

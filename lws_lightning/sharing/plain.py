@@ -15,13 +15,14 @@ __all__ = ["plain_chain"]
 _TAKEN = frozenset(dir(nn.Sequential()))
 
 
-def plain_chain(modules: Sequence[nn.Module], names: Sequence[str]) -> nn.Sequential:
+def plain_chain(modules: Sequence[nn.Module], names: Sequence[str], task: int) -> nn.Sequential:
     """Copies modules into a chain of their own, as they were before they were made part of a network of several tasks.
 
     Args:
         modules: What to apply, one after the other.
         names: A name for each. Characters that the name of a submodule cannot have become `_`, and where two names
             would be one, a number is added.
+        task: Whose running statistics they get, where these are kept for each task.
 
     Returns:
         Deep copies in eval mode, with float32 weights on the CPU in torch's default memory layout, none of which shares
@@ -33,7 +34,7 @@ def plain_chain(modules: Sequence[nn.Module], names: Sequence[str]) -> nn.Sequen
         key, number = cleaned, 2
         while key in chain or key in _TAKEN:
             key, number = f"{cleaned}_{number}", number + 1
-        chain[key] = restore_random_layers(restore_batch_norms(copy.deepcopy(module)))
+        chain[key] = restore_random_layers(restore_batch_norms(copy.deepcopy(module), task))
     network = nn.Sequential(chain).cpu().float().eval().requires_grad_(True)
     for tensor in (*network.parameters(), *network.buffers()):
         # A channels_last layout is written down by some formats, and slow where nobody asked for it.

@@ -37,6 +37,7 @@ class LayerPlan:
         visit_numbers: For each copy in use, where these visits stand among all the copy's visits of the step, counted
             from 0; for a whole population simply in order.
         total_visits: For each copy in use, how many visits the step has.
+        tasks: For each copy in use `(nodes of the copy,)` int64, the tasks whose images its nodes hold.
     """
 
     copies: tuple[int, ...]
@@ -45,6 +46,7 @@ class LayerPlan:
     visit_nodes: tuple[Tensor, ...]
     visit_numbers: tuple[Tensor, ...]
     total_visits: tuple[int, ...]
+    tasks: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,10 @@ class PopulationPlan:
 
 
 def plan_population(
-    population: Tensor, learned_layers: Sequence[int | None], part: PopulationPass | None = None
+    population: Tensor,
+    learned_layers: Sequence[int | None],
+    part: PopulationPass | None = None,
+    tasks: Sequence[int] | None = None,
 ) -> PopulationPlan:
     """Plans how a population runs through a chain of layers.
 
@@ -76,22 +81,25 @@ def plan_population(
         learned_layers: For each layer of the chain its index in the population's second dimension, or None for a
             common layer, which has one copy.
         part: The part of the population that the plan is for; None: all of it.
+        tasks: The tasks of the columns of the population, or of the part; None: 0, 1, ...
 
     Returns:
-        The plan. It says nothing about which tasks these are: position t in it is column t of the population, or of the
-        part.
+        The plan. But for `LayerPlan.tasks`, position t in it is column t of the population, or of the part.
     """
     table = population.numpy()
     whole, table = table, table if part is None else select(table, part)
     size, _, num_tasks = table.shape
     nodes = np.broadcast_to(np.arange(num_tasks), (size, num_tasks))
     num_nodes = num_tasks
+    node_tasks = np.arange(num_tasks) if tasks is None else np.asarray(tasks, np.int64)
     layers = []
     for index in learned_layers:
         copies = _copies(table, index)
         keys, nodes = _distinct(copies * num_nodes + nodes)
         visits = None if part is None else _number_visits(_copies(whole, index), part)
-        layers.append(_plan_layer(copies, nodes, keys // num_nodes, keys % num_nodes, visits))
+        node_copies, parents = keys // num_nodes, keys % num_nodes
+        node_tasks = node_tasks[parents]
+        layers.append(_plan_layer(copies, nodes, node_copies, parents, node_tasks, visits))
         num_nodes = len(keys)
     task_keys, leaf_of = _distinct(np.arange(num_tasks) * num_nodes + nodes)  # by task, then by node
     leaves_per_task = np.bincount(task_keys // num_nodes, minlength=num_tasks)
@@ -136,7 +144,12 @@ def _number_visits(copies: _Ints, part: PopulationPass) -> tuple[_Ints, _Ints]:
 
 
 def _plan_layer(
-    copies: _Ints, nodes: _Ints, node_copies: _Ints, parents: _Ints, visits: tuple[_Ints, _Ints] | None
+    copies: _Ints,
+    nodes: _Ints,
+    node_copies: _Ints,
+    parents: _Ints,
+    node_tasks: _Ints,
+    visits: tuple[_Ints, _Ints] | None,
 ) -> LayerPlan:
     used, first_nodes, sizes = np.unique(node_copies, return_index=True, return_counts=True)
     order, counts = _by_copy(copies)
@@ -155,4 +168,5 @@ def _plan_layer(
         visit_nodes=tuple(torch.from_numpy(own - n) for own, n in zip(own_nodes, first_nodes, strict=True)),
         visit_numbers=tuple(torch.from_numpy(own) for own in numbers),
         total_visits=tuple(totals),
+        tasks=torch.split(torch.from_numpy(node_tasks), sizes.tolist()),
     )

@@ -11,6 +11,7 @@ from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, conver
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.passes import PopulationPass
 from lws_lightning.sharing.random_layers import PassDraws, SeedOf, convert_random_layers, is_random
+from lws_lightning.sharing.task_statistics import keep_statistics_per_task
 
 __all__ = ["TaskNetworks", "passes_of_tasks"]
 
@@ -106,7 +107,15 @@ class TaskNetworks(nn.Module, ABC):
         yield from norms_of(self)
 
     def set_running_stats(self, running_stats: RunningStats) -> None:
-        """Chooses how running statistics follow the visits of a step (see `TaskBatchNorm`)."""
+        """Chooses how running statistics follow the visits of a step (see `TaskBatchNorm`).
+
+        `per_task` is for good. Heads, each of one task, then do as with `mean`.
+        """
+        if running_stats == "per_task":
+            for name, module in self.named_children():
+                if name != "heads":
+                    keep_statistics_per_task(module, len(self.heads))
+            return
         for norm in self.norms():
             norm.running_stats = running_stats
 

@@ -105,7 +105,7 @@ class PlainColumns:
         self.network = network
         for column in range(TASKS):
             for layer in network.layers:
-                layer.copies[column] = restore_batch_norms(layer.copies[column])
+                layer.copies[column] = restore_batch_norms(layer.copies[column], task=0)
 
     def losses(self, batch):
         losses = []

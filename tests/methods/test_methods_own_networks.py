@@ -127,7 +127,7 @@ def test_a_vision_transformer_trains_and_leaves_a_network_of_plain_torch(quiet_t
     assert module.inference_multiply_adds(0) > 0
     module.eval()
     images = torch.rand(3, 1, 8, 8)
-    plain = plain_chain(module.network.task_modules(module.assignment, 1), ["a", "b", "c", "head"])
+    plain = plain_chain(module.network.task_modules(module.assignment, 1), ["a", "b", "c", "head"], task=1)
     torch.testing.assert_close(plain(images), module(images, 1), rtol=1e-5, atol=1e-6)
     assert not [part for part in plain.modules() if type(part).__module__.startswith("lws_lightning")]
     batch = {"input": {0: torch.export.Dim("batch", min=1, max=64)}}

@@ -28,8 +28,8 @@ def plain_losses(module, batch, choose):
     `choose` gives the weights of the layers for a task and depth. Each task and depth takes the blocks of the first.
     """
     network = module.network
-    first = restore_batch_norms(network.layers[0].copies[0])
-    blocks = [restore_batch_norms(block) for block in network.layers[1].copies]
+    first = restore_batch_norms(network.layers[0].copies[0], task=0)
+    blocks = [restore_batch_norms(block, task=0) for block in network.layers[1].copies]
     losses = []
     for task in range(4):
         activations = first(batch.images[task].double() / 255)

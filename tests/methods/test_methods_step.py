@@ -17,7 +17,7 @@ class PlainAlgorithm:
     """Algorithm 1 with loops over assignments and tasks, torch's own modules, and its own update of pi."""
 
     def __init__(self, module):
-        self.network = restore_batch_norms(copy.deepcopy(module.network)).double()
+        self.network = restore_batch_norms(copy.deepcopy(module.network), task=0).double()
         self.probs = module.distribution.probs.double().clone()
         self.module = module
         self.adam = torch.optim.Adam(self.network.parameters(), lr=module.lr)

@@ -104,7 +104,7 @@ class Loop:
     """Visit by visit, and each random module with a seed of its own for the visit."""
 
     def __init__(self, network, seed_of):
-        self.network = restore_random_layers(restore_batch_norms(copy.deepcopy(network)))
+        self.network = restore_random_layers(restore_batch_norms(copy.deepcopy(network), task=0))
         self.seed_of = seed_of
 
     def __call__(self, images, population):
