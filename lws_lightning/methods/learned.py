@@ -45,7 +45,7 @@ class LearnedWeightSharing(SearchedMethod):
         weight_price: What one more copy of all learned layers may cost, in nats of one task's loss; 0: nothing (the
             paper's). The parameters that an assignment uses are added to the losses before they are ranked, with
             `per_task` those that a task's choices add to the other tasks' (docs/algorithm.md, "A price on weights").
-        sampling: How populations are drawn: `independent` (the paper's), or `stratified`, so that each of them holds a
+        sampling: How populations are drawn: `independent` (the paper's), or `systematic`, so that each of them holds a
             task's choices as often as pi says; less of the NES gradient is then left to chance.
         exploration: Share of the uniform distribution in what the populations of the weights' gradient are drawn from;
             0: pi itself (the paper's). With more, tasks keep meeting in copies that they will not use in the end,
@@ -90,7 +90,7 @@ class LearnedWeightSharing(SearchedMethod):
         if not 0 <= weight_price < float("inf"):
             raise ValueError(f"weight_price must be a finite number of nats, not negative, but is {weight_price}.")
         if sampling not in get_args(Sampling):
-            raise ValueError(f"sampling must be independent or stratified, but is {sampling!r}.")
+            raise ValueError(f"sampling must be independent or systematic, but is {sampling!r}.")
         for name, share in {"exploration": exploration, "freeze_entropy": freeze_entropy}.items():
             if not 0 <= share < 1:
                 raise ValueError(f"{name} must be in [0, 1), but is {share}.")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 __all__ = ["Sampling", "SearchDistribution"]
 
-Sampling = Literal["independent", "stratified"]
+Sampling = Literal["independent", "systematic"]
 """How the assignments of a population depend on each other: see `SearchDistribution.sample`."""
 
 
@@ -84,10 +84,10 @@ class SearchDistribution(nn.Module):
         Args:
             population_size: S.
             generator: CPU generator; beside these options the result depends on it and on `probs` alone.
-            sampling: `independent`: each assignment by itself (the paper's). `stratified`: of each layer and task the S
-                draws come from the S quantiles of its distribution, in random order, so that over a population its
-                weights are drawn as often as their probabilities say, to less than one draw each way. Every single
-                assignment is distributed as before.
+            sampling: `independent`: each assignment by itself (the paper's). `systematic`: of each layer and task the S
+                draws lie 1 / S apart in its cumulative distribution, from a random start and in random order
+                (systematic sampling), so that a population holds a weight as often as S times its probability, to less
+                than one. Every single assignment is distributed as before.
             exploration: Share of the uniform distribution: draws are from :math:`(1-\epsilon) \pi + \epsilon / K_l`.
 
         Returns:
@@ -95,9 +95,9 @@ class SearchDistribution(nn.Module):
         """
         shape = (population_size, self.num_layers, self.num_tasks, 1)
         uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
-        if sampling == "stratified":
-            strata = torch.rand(shape, generator=generator, dtype=torch.float64).argsort(0)
-            uniform = (strata + uniform) / population_size
+        if sampling == "systematic":
+            order = torch.rand(shape, generator=generator, dtype=torch.float64).argsort(0)
+            uniform = (order + uniform[:1]) / population_size
         probs = self.probs.double()
         if exploration > 0:
             probs = (1 - exploration) * probs + exploration * self.valid / self.valid.sum(-1, keepdim=True)
