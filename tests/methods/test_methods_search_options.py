@@ -19,7 +19,7 @@ class Watch(Callback):
 
 def test_a_frozen_pi_stays_and_the_weights_go_on_under_the_most_likely_assignment(quiet_trainer):
     data, watch = digits(seed=0), Watch()
-    module = learned(data, seed=0, nes_lr=0.3, freeze_entropy=0.5)
+    module = learned(data, seed=0, nes_lr=0.6, freeze_entropy=0.5)
     quiet_trainer(max_steps=30, callbacks=[watch]).fit(module, data)
     first = watch.frozen.index(True)
     assert 1 < first < 25
@@ -45,7 +45,7 @@ def test_a_step_with_frozen_pi_is_that_of_the_fixed_assignment(quiet_trainer):
 
 
 def test_a_frozen_run_goes_on_from_its_checkpoint(quiet_trainer, tmp_path):
-    options = {"seed": 0, "nes_lr": 0.3, "freeze_entropy": 0.5, "running_stats": "per_task", "exploration": 0.2}
+    options = {"seed": 0, "nes_lr": 0.6, "freeze_entropy": 0.5, "running_stats": "per_task", "exploration": 0.2}
     whole = learned(digits(seed=0), **options)
     trainer = quiet_trainer(max_steps=24)
     trainer.fit(whole, digits(seed=0))

@@ -83,7 +83,7 @@ def test_in_eval_mode_too_one_hot_scales_make_the_permuted_network():
         module.network(module.to_inputs(batch.images), None)
         module.network.commit_running_stats()
         chain = [twin.network.layers[0].copies[0], *(twin.network.layers[1].copies[i] for i in order)]
-        permuted = torch.nn.Sequential(*map(restore_batch_norms, chain), twin.network.heads[0])
+        permuted = torch.nn.Sequential(*(restore_batch_norms(block, task=0) for block in chain), twin.network.heads[0])
         permuted(batch.images[0].double() / 255)
         module.eval()
         permuted.eval()
