@@ -11,6 +11,7 @@ MODES = {
     "examples": ("plain", {}, {"batch_size": 4, "distribute": "examples"}),
     "tasks": ("norm", {}, {"batch_size": 8, "distribute": "tasks"}),
     "tasks per visit": ("norm", {"running_stats": "per_visit"}, {"batch_size": 8, "distribute": "tasks"}),
+    "tasks per task": ("norm", {"running_stats": "per_task"}, {"batch_size": 8, "distribute": "tasks"}),
     "tasks in passes": ("norm", {"max_images_per_pass": 16}, {"batch_size": 8, "distribute": "tasks"}),
 }
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from odd_tasks import CLASSES, NAMES, as_network_input, in_unit_range, train
-from small import digits, equal_layers, learned, make
+from small import digits, equal_layers, learned, make, tiny_network
 from torch import nn
 
 from lws_lightning import (
@@ -47,9 +47,11 @@ def randomise(method):
 @pytest.mark.parametrize(
     "kind", [LearnedWeightSharing, FixedSharing, RoutingNetworks, UncertaintyWeighting, IndependentEarlyStopping]
 )
-def test_it_computes_what_the_method_does(kind):
+@pytest.mark.parametrize("running_stats", ["mean", "per_task"])
+def test_it_computes_what_the_method_does(kind, running_stats):
     data = digits(validation="split")
     options = {"sharing": "none"} if kind is FixedSharing else {}
+    options["running_stats"] = running_stats
     method = randomise(make(kind, data, **options)).double().eval()
     images = torch.rand(5, 1, 8, 8, dtype=torch.float64)
     for task, name in enumerate(method.task_names):
@@ -188,3 +190,22 @@ def test_a_network_from_python_is_explained(tmp_path, quiet_trainer):
     trainer.save_checkpoint(tmp_path / "own.ckpt")
     with pytest.raises(ValueError, match=r"load it with LearnedWeightSharing\.load_from_checkpoint\(FILE, network="):
         method_from_checkpoint(tmp_path / "own.ckpt")
+
+
+@pytest.mark.parametrize("kind", [CrossStitch, Sluice, SoftLayerOrdering])
+def test_methods_that_mix_blocks_keep_statistics_of_each_task_too(kind):
+    data = digits()
+    network = equal_layers if kind is SoftLayerOrdering else tiny_network
+    method = make(kind, data, network=network, running_stats="per_task").double().train()
+    data.setup()
+    images = method.to_inputs(data.train_dataloader().dataset[0].sgd.images)
+    method.network(images, None)
+    method.network.commit_running_stats()
+    norms = [norm for norm in method.network.norms() if norm.running_mean.dim() == 2]
+    assert norms
+    assert all(not torch.equal(norm.running_mean[0], norm.running_mean[1]) for norm in norms)
+    method.eval()
+    with torch.no_grad():
+        together = method.network(images, None)
+        for task, logits in enumerate(together):
+            torch.testing.assert_close(method.network.forward_task(images[task], None, task), logits[0], **EXACT)

@@ -1,0 +1,290 @@
+"""`python -m benchmarks.planted --out FOLDER`: does the search find a sharing that is known?
+
+Tasks in families; recovery against steps, step size, S, T and noise, for both kinds of credit. Writes `planted.csv`,
+one row for each run and measured step, and `planted.png`. A run that the CSV already has is not done again.
+docs/planted.md says what came out.
+"""
+
+import argparse
+import csv
+import multiprocessing
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from torch import Tensor, nn
+
+from lws_lightning import LearnedWeightSharing, MultiTaskDataModule, TaskData
+from lws_lightning.methods import Credit
+from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
+from lws_lightning.randomness import generator_for
+
+IMAGES_PER_TASK = 300
+"""Training images of a task."""
+
+LAYERS = ("dense1", "dense2")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run.
+
+    Attributes:
+        credit: Of `LearnedWeightSharing`.
+        nes_lr: Likewise.
+        samples: S, of both populations.
+        families: How many families of tasks; K is as large.
+        tasks_per_family: T is `families` times as many.
+        noise: Share of the training labels that are drawn at random.
+        seed: Of images, labels, weights and populations.
+    """
+
+    credit: Credit = "joint"
+    nes_lr: float = 0.1
+    samples: int = 8
+    families: int = 3
+    tasks_per_family: int = 2
+    noise: float = 0.0
+    seed: int = 0
+
+
+class PlantedFamilies(MultiTaskDataModule):
+    """The digits of scikit-learn, their pixels permuted in another way for each family.
+
+    A task is to name the digit. Within a family tasks have the same permutation and different images, so that one
+    network would do for all of them; the first layer of another family is of no use, because every pixel means
+    something else. The right partition of the tasks at the first layer is therefore known: the families.
+
+    Args:
+        families: How many.
+        tasks_per_family: How many tasks in each; they divide the 1,797 images among them.
+        noise: Share of each task's training labels that are replaced by labels drawn at random.
+        **options: Those of `MultiTaskDataModule`.
+    """
+
+    def __init__(self, families: int, tasks_per_family: int, noise: float, **options: Any) -> None:
+        self.class_counts: Mapping[str, int] = {
+            f"family{family}_task{number}": 10 for family in range(families) for number in range(tasks_per_family)
+        }
+        self.image_size = (1, 8, 8)
+        self.families = [family for family in range(families) for _ in range(tasks_per_family)]
+        self.noise = noise
+        super().__init__(**options)
+
+    def load_tasks(self) -> list[TaskData]:
+        """Makes the tasks; see the class."""
+        from sklearn.datasets import load_digits
+
+        data = load_digits()
+        images = torch.from_numpy(data.images).mul(255 / 16).to(torch.uint8).view(-1, 1, 64)
+        digits = torch.from_numpy(data.target).long()
+        order = torch.randperm(len(digits), generator=generator_for(self.seed, "images"))
+        parts = order.chunk(self.families.count(0))
+        tasks = []
+        for index, (name, family) in enumerate(zip(self.class_counts, self.families, strict=True)):
+            permutation = torch.randperm(64, generator=generator_for(self.seed, "pixels", family))
+            own = parts[index % len(parts)]
+            pixels = images[own][:, :, permutation].view(-1, 1, 8, 8)
+            labels = digits[own]
+            train, test = slice(0, IMAGES_PER_TASK), slice(IMAGES_PER_TASK, None)
+            noisy = self._with_noise(labels[train], index)
+            tasks.append(TaskData(name, 10, pixels[train], noisy, pixels[test], labels[test], pixels[:0], labels[:0]))
+        return tasks
+
+    def _with_noise(self, labels: Tensor, task: int) -> Tensor:
+        generator = generator_for(self.seed, "noise", task)
+        drawn = torch.randint(0, 10, labels.shape, generator=generator)
+        return torch.where(torch.rand(labels.shape, generator=generator) < self.noise, drawn, labels)
+
+
+def two_dense_layers(image_shape: Sequence[int]) -> BaseNetwork:
+    """The base network: two dense layers of 12 units."""
+    first = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU())
+    second = nn.Sequential(nn.Linear(12, 12), nn.ReLU())
+    layers = [BaseLayer(name, block) for name, block in zip(LAYERS, (first, second), strict=True)]
+    return BaseNetwork(layers, lambda classes: nn.Linear(12, classes), prior_layers=1, initialise=he_uniform_)
+
+
+class Recovery(Callback):
+    """Notes every `every` steps how well the most likely assignment agrees with the families.
+
+    Attributes:
+        rows: Step, then for each layer the adjusted Rand index (1: the families, 0: chance), then the entropy in nats.
+    """
+
+    def __init__(self, families: Sequence[int], every: int) -> None:
+        self.families, self.every = list(families), every
+        self.rows: list[list[float]] = []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        """Adds a row."""
+        from sklearn.metrics import adjusted_rand_score
+
+        if trainer.global_step % self.every == 0:
+            agreement = [adjusted_rand_score(self.families, row) for row in pl_module.assignment.tolist()]
+            self.rows.append([trainer.global_step, *agreement, float(pl_module.distribution.entropy().mean())])
+
+
+def recover(setting: Setting, steps: int, every: int) -> list[dict[str, Any]]:
+    """Trains once.
+
+    Returns:
+        The rows of `Recovery` by name, each with the setting; `error` is the final test error in percent.
+    """
+    torch.set_num_threads(1)
+    data = PlantedFamilies(setting.families, setting.tasks_per_family, setting.noise, seed=setting.seed, batch_size=16)
+    method = LearnedWeightSharing(
+        network=two_dense_layers,
+        weights_per_layer=setting.families,
+        nes_samples=setting.samples,
+        sgd_samples=setting.samples,
+        nes_lr=setting.nes_lr,
+        credit=setting.credit,
+        seed=setting.seed,
+        **data.task_info,
+    )
+    watch = Recovery(data.families, every)
+    trainer = Trainer(
+        max_steps=steps,
+        max_epochs=-1,
+        limit_val_batches=0,
+        callbacks=[watch],
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(method, datamodule=data)
+    (found,) = trainer.test(method, datamodule=data, verbose=False)
+    names = ("step", *LAYERS, "entropy")
+    rows = [dict(zip(names, row, strict=True)) for row in watch.rows]
+    return [asdict(setting) | row | {"error": found["test/error"]} for row in rows]
+
+
+def settings(seeds: int) -> list[Setting]:
+    """Returns what is compared: one thing changed at a time, for both kinds of credit."""
+    changes: list[dict[str, Any]] = [
+        {},
+        *({"nes_lr": value} for value in (0.01, 0.03)),
+        *({"samples": value} for value in (4, 32)),
+        *({"tasks_per_family": value} for value in (4,)),
+        *({"noise": value} for value in (0.3,)),
+    ]
+    credits = ("joint", "per_task")
+    return [
+        replace(Setting(), credit=credit, seed=seed, **change)
+        for seed in range(seeds)
+        for change in changes
+        for credit in credits
+    ]
+
+
+def main() -> None:
+    """Runs what is missing, then draws."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--every", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    table = options.out / "planted.csv"
+    done = {_setting_of(row) for row in read(table)} if table.exists() else set()
+    missing = [setting for setting in settings(options.seeds) if setting not in done]
+    print(f"{len(missing)} runs of {options.steps} steps; {len(done)} are in {table}.", flush=True)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        work = [(setting, options.steps, options.every) for setting in missing]
+        for rows in pool.imap_unordered(_recover, work):
+            with table.open("a", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                if file.tell() == 0:
+                    writer.writeheader()
+                writer.writerows(rows)
+            print(f"{_setting_of(rows[0])}: {rows[-1][LAYERS[0]]:.2f} in {LAYERS[0]}", flush=True)
+    print(summary(read(table)))
+    draw(read(table), options.out / "planted.png")
+
+
+def _recover(work: tuple[Setting, int, int]) -> list[dict[str, Any]]:
+    return recover(*work)
+
+
+def read(table: Path) -> list[dict[str, Any]]:
+    """Reads a table that `main` has written."""
+    with table.open(newline="") as file:
+        return [
+            {name: value if name == "credit" else float(value) for name, value in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def _setting_of(row: Mapping[str, Any]) -> Setting:
+    kinds = {field.name: type(field.default) for field in fields(Setting)}
+    return Setting(**{name: kind(row[name]) for name, kind in kinds.items()})
+
+
+def _groups(rows: Sequence[Mapping[str, Any]]) -> dict[Setting, list[Mapping[str, Any]]]:
+    """Puts the rows of all seeds of a setting together, under that with seed 0."""
+    groups: dict[Setting, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(replace(_setting_of(row), seed=0), []).append(row)
+    return groups
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the table of the last steps, in Markdown."""
+    lines = [
+        "| credit | nes_lr | S | T | noise | n | " + " | ".join(LAYERS) + " | entropy | error |",
+        "| --- |" + " --: |" * (len(LAYERS) + 7),
+    ]
+    for setting, own in sorted(_groups(rows).items(), key=lambda item: astuple(item[0])):
+        last = max(row["step"] for row in own)
+        ends = [row for row in own if row["step"] == last]
+        cells = [_mean_and_deviation([row[name] for row in ends]) for name in (*LAYERS, "entropy", "error")]
+        tasks = setting.families * setting.tasks_per_family
+        head = [setting.credit, setting.nes_lr, setting.samples, tasks, setting.noise, len(ends)]
+        lines.append("| " + " | ".join(map(str, [*head, *cells])) + " |")
+    return "\n".join(lines)
+
+
+def _mean_and_deviation(values: Sequence[float]) -> str:
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.2f} ± {deviation:.2f}"
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draws the recovery at the first layer against the step, one panel for each setting."""
+    from matplotlib.figure import Figure
+
+    groups = _groups(rows)
+    panels = list(dict.fromkeys(replace(setting, credit="joint") for setting in sorted(groups, key=astuple)))
+    columns = 4
+    figure = Figure(figsize=(3 * columns, 2.6 * -(-len(panels) // columns)), layout="constrained")
+    axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False, sharex=True, sharey=True).flatten()
+    for axis, panel in zip(axes, panels, strict=False):
+        for credit in ("joint", "per_task"):
+            own = groups.get(replace(panel, credit=credit), [])
+            steps = sorted({row["step"] for row in own})
+            means = [statistics.mean(row[LAYERS[0]] for row in own if row["step"] == step) for step in steps]
+            axis.plot(steps, means, label=credit)
+        tasks = panel.families * panel.tasks_per_family
+        axis.set_title(f"T={tasks}, S={panel.samples}, lr={panel.nes_lr}, noise={panel.noise}", fontsize=9)
+        axis.axhline(0, color="0.7", linewidth=0.8)
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    axes[0].legend(fontsize=8)
+    figure.supxlabel("training step")
+    figure.supylabel(f"adjusted Rand index with the families, {LAYERS[0]}")
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()
