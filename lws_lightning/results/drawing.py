@@ -17,7 +17,7 @@ from lws_lightning.results.curves import Band
 from lws_lightning.results.group_sizes import size_bins, sizes_text
 from lws_lightning.results.grouping import Section
 
-__all__ = ["Line", "Style", "entropy_figure", "error_figure", "group_sizes_figure", "styles"]
+__all__ = ["Line", "Style", "entropy_figure", "error_figure", "group_sizes_figure", "legend_panel", "styles"]
 
 # Okabe and Ito's colours, which the colour-blind tell apart; dashes and markers tell them apart in grey.
 _KNOWN = {
@@ -196,9 +196,19 @@ def group_sizes_figure(
     return figure
 
 
-def _panel(lines: Sequence[Line], title: str, subtitle: str, label: str) -> tuple[Figure, Axes]:
-    """Makes axes over training steps with the legend below them."""
-    texts = [shorten(line.label, 70) for line in lines]
+def legend_panel(
+    labels: Sequence[str], handles: Sequence[Mapping[str, Any]], title: str, subtitle: str, label: str
+) -> tuple[Figure, Axes]:
+    """Makes axes with the legend below them.
+
+    Args:
+        labels: Entries of the legend.
+        handles: How the line of each looks, as options of `Line2D`.
+        title: First line.
+        subtitle: Second line.
+        label: Of the vertical axis.
+    """
+    texts = [shorten(text, 70) for text in labels]
     entry = max(text_width(text, 9) for text in texts) + 0.58
     columns = max(1, min(len(texts), int((_WIDTH - 0.3) / entry)))
     legend = math.ceil(len(texts) / columns) * 0.2
@@ -207,20 +217,27 @@ def _panel(lines: Sequence[Line], title: str, subtitle: str, label: str) -> tupl
     height = bottom + body + top
     figure = _figure(width, height, title, subtitle)
     axes = figure.add_axes((left / width, bottom / height, (width - left - 0.3) / width, body / height))
-    axes.set_xlabel("training step", size=9)
     axes.set_ylabel(label, size=9)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    last = max(line.band.steps[-1] for line in lines)
-    axes.set_xlim(0, 1.01 * max(last, 1))
     _plain(axes)
-    handles = [Line2D([], [], **_looks(line.style)) for line in lines]
+    lines = [Line2D([], [], **look) for look in handles]
     box = figure.legend(
-        handles, texts, loc="lower center", ncols=columns, bbox_to_anchor=(0.5, 0.06 / height), fontsize=9,
+        lines, texts, loc="lower center", ncols=columns, bbox_to_anchor=(0.5, 0.06 / height), fontsize=9,
         frameon=False, handlelength=2.6, columnspacing=1.2, labelspacing=0.3, borderpad=0, borderaxespad=0,
     )  # fmt: skip
     for text in box.get_texts():
         text.set_parse_math(False)
+    return figure, axes
+
+
+def _panel(lines: Sequence[Line], title: str, subtitle: str, label: str) -> tuple[Figure, Axes]:
+    """Makes axes over training steps with the legend below them."""
+    looks = [_looks(line.style) for line in lines]
+    figure, axes = legend_panel([line.label for line in lines], looks, title, subtitle, label)
+    axes.set_xlabel("training step", size=9)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    last = max(line.band.steps[-1] for line in lines)
+    axes.set_xlim(0, 1.01 * max(last, 1))
     return figure, axes
 
 

@@ -17,6 +17,7 @@ from lws_lightning.results.drawing import Line, Style, entropy_figure, error_fig
 from lws_lightning.results.group_sizes import group_shares, read_assignments, size_bins, sizes_text
 from lws_lightning.results.grouping import Row, Section
 from lws_lightning.results.runs import Run
+from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeoff_points
 
 __all__ = ["Numbers", "Picture", "section_pictures"]
 
@@ -67,9 +68,9 @@ def section_pictures(
         affinities: What `section_affinities` returned.
 
     Returns:
-        For each network: the test curves of all rows, the entropies of the learned ones, and for each learned row the
-        sizes of the groups that share, the affinity of tasks and the assignment of its first run. And sentences about
-        runs that a figure has to do without.
+        For each network: the test curves of all rows, the entropies of the learned ones, the error of all rows against
+        their parameters, and for each learned row the sizes of the groups that share, the affinity of tasks and the
+        assignment of its first run. And sentences about runs that a figure has to do without.
     """
     pictures = []
     problems = []
@@ -80,6 +81,7 @@ def section_pictures(
             curves[row.letter], failed = read_curves(row)
             problems += _sentences(failed, name, "The curves go on without it")
         pictures += _curve_pictures(section, network, rows, curves, looks)
+        pictures += _tradeoff_pictures(section, network, rows, looks)
         for row in (row for row in rows if row.learned):
             more, failed = _sharing_pictures(section, row, name)
             pictures += more[:1]
@@ -131,6 +133,27 @@ def _curve_pictures(
         alt = f"Line chart of the mean entropy against the training step on {where}. From first to last: {ends}."
         pictures.append(_picture(f"entropy_{stem}", figure, caption, alt))
     return pictures
+
+
+def _tradeoff_pictures(
+    section: Section, network: str, rows: Sequence[Row], looks: Mapping[str, Style]
+) -> list[Picture]:
+    points = tradeoff_points(rows)
+    if not points:
+        return []
+    where = f"{section.title}, {network}"
+    figure = tradeoff_figure(points, looks, "Error against parameters", where)
+    several = any(len(point.row.runs) > 1 for point in points)
+    caption = (
+        f"Error over all images against the distinct parameters that the networks of all tasks use, mean over runs "
+        f"(rows {_letters([point.row for point in points])})."
+        f"{' Bars: one standard deviation (n - 1).' if several else ''}"
+        f"{' Lines join what differs in weight_price alone.' if price_curves(points) else ''}"
+    )
+    ends = "; ".join(f"{point.row.label} {point.parameters:,.0f}, {point.error:.2f} %" for point in points)
+    alt = f"Points of parameters and error on {where}: {ends}."
+    stem = f"{rows[0].letter}_{_slug(section.data)}_{_slug(network)}"
+    return [_picture(f"parameters_{stem}", figure, caption, alt)]
 
 
 def _lines(

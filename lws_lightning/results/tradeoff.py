@@ -1,0 +1,91 @@
+"""Error against the parameters that it takes."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from lws_lightning.results.drawing import Style, legend_panel
+from lws_lightning.results.grouping import Row, deviation
+
+__all__ = ["Point", "price_curves", "tradeoff_figure", "tradeoff_points"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row as a point.
+
+    Attributes:
+        row: The row.
+        parameters: In use, mean over its runs.
+        error: Percent over all images, mean over its runs.
+        deviations: Of both, n - 1; None for one run.
+    """
+
+    row: Row
+    parameters: float
+    error: float
+    deviations: tuple[float | None, float | None]
+
+
+def tradeoff_points(rows: Sequence[Row]) -> list[Point]:
+    """Returns a point for each row, of those without a diverged run; none if all use as many parameters."""
+    points = []
+    for row in rows:
+        counts, errors = [float(run.parameters_in_use) for run in row.runs], row.errors("error")
+        if not row.diverged:
+            spread = deviation(counts), deviation(errors)
+            points.append(Point(row, statistics.fmean(counts), statistics.fmean(errors), spread))
+    return points if len({point.parameters for point in points}) > 1 else []
+
+
+def price_curves(points: Sequence[Point]) -> list[list[Point]]:
+    """Returns the points that differ in nothing but their `weight_price`, by rising price; at least two each."""
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        options = {name: value for name, value in point.row.options.items() if name != "weight_price"}
+        groups.setdefault(f"{point.row.method} {sorted(options.items())}", []).append(point)
+    curves = [sorted(group, key=_price) for group in groups.values()]
+    return [curve for curve in curves if len(curve) > 1 and len(set(map(_price, curve))) == len(curve)]
+
+
+def tradeoff_figure(points: Sequence[Point], looks: Mapping[str, Style], title: str, subtitle: str) -> Figure:
+    """Draws the error against the parameters in use, with the deviations of both; lines join the prices of one method.
+
+    Args:
+        points: What `tradeoff_points` returned, not empty.
+        looks: Styles by row letter.
+        title: First line.
+        subtitle: Second line.
+    """
+    labels = [f"{point.row.letter} {point.row.label}, n = {len(point.row.runs)}" for point in points]
+    styles = [looks[point.row.letter] for point in points]
+    markers = [style.marker or "o" for style in styles]
+    handles = [
+        {"color": style.colour, "marker": marker, "linestyle": "", "markersize": 6}
+        for style, marker in zip(styles, markers, strict=True)
+    ]
+    figure, axes = legend_panel(labels, handles, title, subtitle, "error over all images (%)")
+    for curve in price_curves(points):
+        xs, ys = [point.parameters for point in curve], [point.error for point in curve]
+        axes.plot(xs, ys, color=looks[curve[0].row.letter].colour, linewidth=1.0, alpha=0.6)
+    for point, style, marker in zip(points, styles, markers, strict=True):
+        wide, high = (value or 0.0 for value in point.deviations)
+        axes.errorbar(
+            point.parameters, point.error, yerr=high, xerr=wide, color=style.colour, marker=marker, markersize=6,
+            elinewidth=0.9, capsize=2, linestyle="",
+        )  # fmt: skip
+    axes.set_xlim(left=0)
+    axes.margins(x=0.08, y=0.12)
+    axes.set_xlabel("parameters in use, all tasks", size=9)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    return figure
+
+
+def _price(point: Point) -> float:
+    price = point.row.options.get("weight_price", 0.0)
+    return float(price) if isinstance(price, int | float) and math.isfinite(price) else 0.0
