@@ -6,6 +6,7 @@ import os
 import pickle
 import traceback
 
+import pytest
 import torch
 from distributed_small import free_port
 
@@ -16,6 +17,9 @@ class Pair:
     """Runs a function of `distributed_runs` in two processes at once, and returns what each of them returned."""
 
     def __init__(self):
+        self._start()
+
+    def _start(self):
         context = multiprocessing.get_context("spawn")
         port = free_port()
         self._pipes, self._processes = [], []
@@ -32,13 +36,16 @@ class Pair:
             pipe.send((function.__module__, function.__name__, args, options))
         results = []
         for rank, pipe in enumerate(self._pipes):
-            assert pipe.poll(_WAIT), f"rank {rank} hangs in {function.__name__}"
+            if not pipe.poll(_WAIT):
+                self.close()
+                self._start()  # for the tests that come
+                pytest.fail(f"rank {rank} hangs in {function.__name__}")
             results.append(pickle.loads(pipe.recv_bytes()))
         return results
 
     def close(self):
         for process in self._processes:
-            process.terminate()
+            process.kill()  # not `terminate`, which a process that waits for the other one does not notice
             process.join()
 
 
