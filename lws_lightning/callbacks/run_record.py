@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lws_lightning.callbacks.curve import (
@@ -51,7 +52,7 @@ class RunRecord(Callback):
     - `latency`, the median `seconds` that one task's network needs for a `batch` of images, null before the end;
     - `seconds` (training), `seconds_evaluation` (with the pictures and checkpoints of an evaluation) and
       `seconds_per_step`, summed over resumes, null without training;
-    - `versions`, `hardware`, `precision`, `processes`, `hparams`, `started`, `ended` (UTC).
+    - `versions`, `hardware`, `precision`, `processes`, `weight_averaging`, `hparams`, `started`, `ended` (UTC).
 
     Numbers that are not finite are strings there, which `float` reads.
 
@@ -301,10 +302,17 @@ class RunRecord(Callback):
             "hardware": hardware(trainer.strategy.root_device),
             "precision": str(trainer.precision),
             "processes": trainer.world_size,
+            "weight_averaging": _averaging(trainer),
             "hparams": plain(getattr(module, "hparams", {})),
             "started": self._started,
             "ended": None if status == "running" else _now(),
         }
+
+
+def _averaging(trainer: Trainer) -> str | None:
+    """Names the callback that replaces the weights by an average of them, None if there is none."""
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    return next((type(each).__name__ for each in callbacks if isinstance(each, WeightAveraging)), None)
 
 
 def _now() -> str:

@@ -1,26 +1,57 @@
 """In which options runs differ."""
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from lws_lightning import methods
 from lws_lightning.options import NEUTRAL_METHOD_OPTIONS
+from lws_lightning.results.config import averaging_option
 from lws_lightning.results.runs import Run
 
 __all__ = ["differences", "method_options", "settle"]
 
+_NEUTRAL = NEUTRAL_METHOD_OPTIONS | {"seed"}
+
 
 def method_options(run: Run) -> dict[str, Any]:
-    """Returns the options of a run's method that matter, and its precision; options that were not chosen are None."""
+    """Returns the options of a run's method that matter, its precision, and what averaged its weights.
+
+    Options that were not chosen are None. One that a run does not tell, because the package did not have it then, has
+    its default value, which says what the package did.
+    """
     # Lightning's own entries begin with an underscore; they say how a run was started, not what it did.
     hparams = {
         name: value
         for name, value in (run.record.get("hparams") or {}).items()
-        if name not in NEUTRAL_METHOD_OPTIONS | {"seed"} and not name.startswith("_")
+        if name not in _NEUTRAL and not name.startswith("_")
     }
-    precision = run.record.get("precision")
-    added = {"weights_per_layer": run.record.get("weights_per_layer")} | ({"precision": precision} if precision else {})
-    return {**hparams, **added}
+    added = {
+        "weights_per_layer": run.record.get("weights_per_layer"),
+        "precision": run.record.get("precision"),
+        "weight_averaging": averaging_option(run.folder) or run.record.get("weight_averaging"),
+    }
+    told = {name: value for name, value in added.items() if value is not None}
+    return {**(_defaults(run.method) if hparams else {}), **hparams, **told}
+
+
+@cache
+def _defaults(method: str) -> dict[str, Any]:
+    """Returns the default values of a method's options, none for a method that is not of this package."""
+    kinds: dict[str, type] = dict.fromkeys(("full", "none", "prior"), methods.FixedSharing)
+    for exported in (getattr(methods, name) for name in methods.__all__):
+        if isinstance(exported, type) and isinstance(name := getattr(exported, "method_name", None), str):
+            kinds[name] = exported
+    kind = kinds.get(method)
+    parameters = [p for part in reversed(kind.__mro__ if kind else ()) for p in _parameters(part)]
+    return {p.name: p.default for p in parameters if p.default is not p.empty and p.name not in _NEUTRAL}
+
+
+def _parameters(kind: type) -> list[inspect.Parameter]:
+    made_here = kind.__module__.startswith("lws_lightning.methods") and "__init__" in vars(kind)
+    return list(inspect.signature(kind.__init__).parameters.values()) if made_here else []  # type: ignore[misc]
 
 
 def settle(options: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:

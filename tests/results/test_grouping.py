@@ -1,5 +1,7 @@
 import json
 
+import yaml
+
 from lws_lightning.results import load_runs
 from lws_lightning.results.grouping import group_runs, seeds_text
 
@@ -84,18 +86,51 @@ def test_seeds_text():
 
 
 def test_an_option_that_older_runs_do_not_tell(write_run, tmp_path):
+    """Of this package's methods it has its default value; of others that of the runs that tell it, if these agree."""
     write_run("old", hparams={"learning_rate": 0.1})
     write_run("new", seed=1, hparams={"learning_rate": 0.1, "credit": "joint", "price": None})
-    (section,) = sections(tmp_path)
-    assert [len(row.runs) for row in section.rows] == [2]
-    assert "Some runs of learned do not tell credit=joint; they are taken to have it, too." in section.notes
     write_run("newer", seed=2, hparams={"learning_rate": 0.1, "credit": "per_task"})
     (section,) = sections(tmp_path)
+    assert [(row.variant, len(row.runs)) for row in section.rows] == [("credit=joint", 2), ("credit=per_task", 1)]
+    assert not [note for note in section.notes if "do not tell" in note]
+
+
+def test_a_new_option_alone_parts_old_runs_from_new_ones(write_run, tmp_path):
+    write_run("old", hparams={"learning_rate": 0.1})
+    write_run("new", seed=1, hparams={"learning_rate": 0.1, "exploration": 0.2})
+    (section,) = sections(tmp_path)
+    assert [(row.variant, len(row.runs)) for row in section.rows] == [("exploration=0.2", 1), ("exploration=0.0", 1)]
+
+
+def test_an_option_that_older_runs_of_a_users_method_do_not_tell(write_run, tmp_path):
+    write_run("old", method="mine", hparams={"learning_rate": 0.1})
+    write_run("new", method="mine", seed=1, hparams={"learning_rate": 0.1, "taste": "sour", "price": None})
+    (section,) = sections(tmp_path)
+    assert [len(row.runs) for row in section.rows] == [2]
+    assert "Some runs of mine do not tell taste=sour; they are taken to have it, too." in section.notes
+    write_run("newer", method="mine", seed=2, hparams={"learning_rate": 0.1, "taste": "sweet"})
+    (section,) = sections(tmp_path)
     assert [(row.variant, len(row.runs)) for row in section.rows] == [
-        ("credit=joint", 1),
-        ("credit=per_task", 1),
-        ("credit=None", 1),
+        ("taste=sour", 1),
+        ("taste=sweet", 1),
+        ("taste=None", 1),
     ]
+
+
+def test_averaged_weights_part_runs(write_run, tmp_path):
+    write_run("plain")
+    write_run("python", seed=1, weight_averaging="EMAWeightAveraging")
+    for number, decay in enumerate((0.9, 0.99)):
+        folder = write_run(f"command{number}", seed=2 + number, weight_averaging="EMAWeightAveraging")
+        callback = {"class_path": "lightning.pytorch.callbacks.EMAWeightAveraging", "init_args": {"decay": decay}}
+        (folder / "config.yaml").write_text(yaml.safe_dump({"trainer": {"callbacks": [callback]}}))
+    (section,) = sections(tmp_path)
+    assert {row.variant for row in section.rows} == {
+        "weight_averaging=EMAWeightAveraging",
+        "weight_averaging=EMAWeightAveraging(decay=0.9)",
+        "weight_averaging=EMAWeightAveraging(decay=0.99)",
+        "weight_averaging=None",
+    }
 
 
 def test_options_without_consequence_split_no_row(write_run, tmp_path):
