@@ -47,13 +47,8 @@ class LearnedWeightSharing(SearchedMethod):
             `per_task` those that a task's choices add to the other tasks' (docs/algorithm.md, "A price on weights").
         sampling: How populations are drawn: `independent` (the paper's), or `systematic`, so that each of them holds a
             task's choices as often as pi says; less of the NES gradient is then left to chance.
-        exploration: Share of the uniform distribution in what the populations of the weights' gradient are drawn from;
-            0: pi itself (the paper's). With more, tasks keep meeting in copies that they will not use in the end,
-            which regularises; NES draws from pi in any case.
         freeze_entropy: pi stays as it is from when its mean normalised entropy is below this, and then the weights are
             trained under the most likely assignment alone, in one pass a task. 0: never (the paper's).
-        equal_copies: Whether all copies of a layer start with the weights of the first. They come to differ as soon as
-            different tasks train them.
         initial_probs: Prior knowledge, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
         **options: See `MultiTaskMethod`.
     """
@@ -73,9 +68,7 @@ class LearnedWeightSharing(SearchedMethod):
         credit: Credit = "joint",
         weight_price: float = 0.0,
         sampling: Sampling = "independent",
-        exploration: float = 0.0,
         freeze_entropy: float = 0.0,
-        equal_copies: bool = False,
         initial_probs: list[list[list[float]]] | None = None,
         **options: Any,
     ) -> None:
@@ -91,18 +84,15 @@ class LearnedWeightSharing(SearchedMethod):
             raise ValueError(f"weight_price must be a finite number of nats, not negative, but is {weight_price}.")
         if sampling not in get_args(Sampling):
             raise ValueError(f"sampling must be independent or systematic, but is {sampling!r}.")
-        for name, share in {"exploration": exploration, "freeze_entropy": freeze_entropy}.items():
-            if not 0 <= share < 1:
-                raise ValueError(f"{name} must be in [0, 1), but is {share}.")
+        if not 0 <= freeze_entropy < 1:
+            raise ValueError(f"freeze_entropy must be in [0, 1), but is {freeze_entropy}.")
         self._requested_weights = weights_per_layer
         super().__init__(**options)
         self.weight_price = weight_price
         self.nes_samples, self.sgd_samples, self.nes_lr = nes_samples, sgd_samples, nes_lr
-        if equal_copies:
-            self.network.equalise_copies()
         self.gradient_scale, self.credit = gradient_scale, credit
         self.sampling: Sampling = sampling
-        self.exploration, self.freeze_entropy = exploration, freeze_entropy
+        self.freeze_entropy = freeze_entropy
         self.distribution = SearchDistribution(
             self.weights_per_layer, len(self.task_names), min_probability, initial_probs
         )
@@ -115,8 +105,7 @@ class LearnedWeightSharing(SearchedMethod):
         before = self.distribution.probs.clone()
         try:
             nes_losses = self.update_distribution(batch.nes)
-            population = self._sample(self.sgd_samples, "sgd", self.exploration)
-            losses = self.compute_gradients(batch.sgd, population)
+            losses = self.compute_gradients(batch.sgd, self._sample(self.sgd_samples, "sgd"))
         except BaseException:
             self.distribution.restore(before)
             raise
@@ -167,9 +156,9 @@ class LearnedWeightSharing(SearchedMethod):
         for head in self.network.heads:
             _scale_gradients(head, tasks)
 
-    def _sample(self, size: int, phase: str, exploration: float = 0.0) -> Tensor:
+    def _sample(self, size: int, phase: str) -> Tensor:
         generator = generator_for(self.seed, "population", self.global_step, phase)
-        return self.distribution.sample(size, generator, self.sampling, exploration)
+        return self.distribution.sample(size, generator, self.sampling)
 
 
 def _scale_gradients(module: torch.nn.Module, factor: float) -> None:

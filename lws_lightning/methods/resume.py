@@ -30,7 +30,6 @@ _OF_NO_CONSEQUENCE = frozenset(
         "initialization",
         "pretrained_weights",
         "perturb_copies",
-        "equal_copies",
         "validation_prefix",
         "initial_probs",
         "initial_log_variance",

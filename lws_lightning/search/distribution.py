@@ -77,18 +77,16 @@ class SearchDistribution(nn.Module):
         population_size: int,
         generator: torch.Generator,
         sampling: Sampling = "independent",
-        exploration: float = 0.0,
     ) -> Tensor:
-        r"""Draws a population of assignments.
+        """Draws a population of assignments.
 
         Args:
             population_size: S.
-            generator: CPU generator; beside these options the result depends on it and on `probs` alone.
+            generator: CPU generator; beside the sampling the result depends on it and on `probs` alone.
             sampling: `independent`: each assignment by itself (the paper's). `systematic`: of each layer and task the S
                 draws lie 1 / S apart in its cumulative distribution, from a random start and in random order
                 (systematic sampling), so that a population holds a weight as often as S times its probability, to less
                 than one. Every single assignment is distributed as before.
-            exploration: Share of the uniform distribution: draws are from :math:`(1-\epsilon) \pi + \epsilon / K_l`.
 
         Returns:
             `(S, L, T)` int64, entry (s, l, t) in `[0, K_l)`.
@@ -98,13 +96,10 @@ class SearchDistribution(nn.Module):
         if sampling == "systematic":
             order = torch.rand(shape, generator=generator, dtype=torch.float64).argsort(0)
             uniform = (order + uniform[:1]) / population_size
-        probs = self.probs.double()
-        if exploration > 0:
-            probs = (1 - exploration) * probs + exploration * self.valid / self.valid.sum(-1, keepdim=True)
-        thresholds = probs.cumsum(-1)
+        thresholds = self.probs.double().cumsum(-1)
         # A draw at or above the last threshold (which rounding may leave below 1) belongs to the last weight
         # with a positive probability.
-        last = probs.shape[-1] - 1 - (probs > 0).flip(-1).to(torch.uint8).argmax(-1)
+        last = self.probs.shape[-1] - 1 - (self.probs > 0).flip(-1).to(torch.uint8).argmax(-1)
         return (uniform >= thresholds).sum(-1).minimum(last)
 
     def mode(self) -> Tensor:

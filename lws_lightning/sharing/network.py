@@ -135,13 +135,6 @@ class MultiTaskNetwork(TaskNetworks):
         copies = assignment[:, task].tolist()
         return [0 if index is None else copies[index] for index in self._learned_layers]
 
-    def equalise_copies(self) -> None:
-        """Gives all copies of a layer the weights of the first."""
-        for layer in self._chain:
-            first, *others = layer.copies
-            for copy in others:
-                copy.load_state_dict(first.state_dict())
-
     def copies(self) -> Iterator[tuple[int | None, int, nn.Module]]:
         """Yields (index of the learned layer or None for a common one, number of the copy, block)."""
         for layer, index in zip(self._chain, self._learned_layers, strict=True):

@@ -45,7 +45,7 @@ def test_a_step_with_frozen_pi_is_that_of_the_fixed_assignment(quiet_trainer):
 
 
 def test_a_frozen_run_goes_on_from_its_checkpoint(quiet_trainer, tmp_path):
-    options = {"seed": 0, "nes_lr": 0.6, "freeze_entropy": 0.5, "running_stats": "per_task", "exploration": 0.2}
+    options = {"seed": 0, "nes_lr": 0.6, "freeze_entropy": 0.5, "running_stats": "per_task", "sampling": "systematic"}
     whole = learned(digits(seed=0), **options)
     trainer = quiet_trainer(max_steps=24)
     trainer.fit(whole, digits(seed=0))
@@ -60,29 +60,14 @@ def test_a_frozen_run_goes_on_from_its_checkpoint(quiet_trainer, tmp_path):
         assert_same(state_of(whole, trainer), state_of(second, resumed))
 
 
-def test_only_the_population_of_the_weights_explores(monkeypatch, quiet_trainer):
+def test_both_populations_are_drawn_as_asked(monkeypatch, quiet_trainer):
     data = digits(seed=0)
-    module = learned(data, seed=0, exploration=0.25, sampling="systematic")
+    module = learned(data, seed=0, sampling="systematic")
     seen = []
     sample = module.distribution.sample
     monkeypatch.setattr(module.distribution, "sample", lambda *given: seen.append(given) or sample(*given))
     quiet_trainer(max_steps=1).fit(module, data)
-    assert [(size, sampling, share) for size, _, sampling, share in seen] == [
-        (4, "systematic", 0.0),
-        (3, "systematic", 0.25),
-    ]
-
-
-def test_equal_copies_start_equal_and_part():
-    data = digits(seed=0)
-    module, other = learned(data, seed=0, equal_copies=True), learned(data, seed=0)
-    for layer, plain in zip(module.network.layers, other.network.layers, strict=True):
-        first, *others = (copy.state_dict() for copy in layer.copies)
-        for own in others:
-            assert_same(own, first)
-        assert_same(first, plain.copies[0].state_dict())
-    weights = [copy[0].weight for copy in module.network.layers[0].copies]
-    assert len({weight.data_ptr() for weight in weights}) == 3
+    assert [(size, sampling) for size, _, sampling in seen] == [(4, "systematic"), (3, "systematic")]
 
 
 def test_the_eps_of_adam_is_passed_on_and_obeyed_on_resume(quiet_trainer, tmp_path):
@@ -114,7 +99,6 @@ def test_running_statistics_of_each_task_are_part_of_the_state(quiet_trainer, tm
     ("options", "message"),
     [
         ({"sampling": "antithetic"}, "sampling must be independent or systematic"),
-        ({"exploration": 1.0}, r"exploration must be in \[0, 1\)"),
         ({"freeze_entropy": -0.1}, r"freeze_entropy must be in \[0, 1\)"),
         ({"adam_eps": 0.0}, "adam_eps must be positive"),
     ],

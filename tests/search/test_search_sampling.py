@@ -60,16 +60,6 @@ def test_the_natural_gradient_from_a_systematic_population_is_unbiased_and_varie
     assert variances["systematic"] < 0.7 * variances["independent"]
 
 
-@pytest.mark.parametrize("sampling", ["independent", "systematic"])
-def test_exploration_mixes_in_the_uniform_distribution(sampling):
-    distribution = SearchDistribution([3, 2], 1, 0.0, initial_probs=[[[1.0, 0, 0]], [[0.2, 0.8, 0]]], dtype=F64)
-    draws = torch.cat([distribution.sample(5, generator_for(seed), sampling, 0.3) for seed in range(4000)])
-    frequencies = torch.nn.functional.one_hot(draws, 3).to(F64).mean(0)[:, 0]
-    expected = torch.tensor([[0.8, 0.1, 0.1], [0.29, 0.71, 0.0]], dtype=F64)
-    torch.testing.assert_close(frequencies, expected, atol=0.012, rtol=0)
-    assert not (draws[:, 1] == 2).any()  # beyond K
-
-
-def test_without_these_options_populations_are_what_they_were(distribution):
+def test_independent_draws_are_the_default(distribution):
     plain = distribution.sample(6, generator_for(1))
-    assert torch.equal(plain, distribution.sample(6, generator_for(1), "independent", 0.0))
+    assert torch.equal(plain, distribution.sample(6, generator_for(1), "independent"))
