@@ -259,4 +259,25 @@ def test_no_config_is_without_a_test():
     for folder in ("cifar100", "omniglot"):
         names = {path.stem for path in (CONFIGS / folder).glob("*.yaml")} - {"data"}
         expected = {f"{network}_{sharing}" for place, network, sharing in CONFIGURED if place == folder}
-        assert names == expected | OPPONENTS[folder] | {"trainer_convnet", "trainer_resnet18"}
+        beyond = {"convnet_learned_plus", "trainer_convnet_averaged"}
+        assert names == expected | OPPONENTS[folder] | beyond | {"trainer_convnet", "trainer_resnet18"}
+
+
+@pytest.mark.parametrize("folder", ["dkl_mnist", "cifar100", "omniglot"])
+def test_what_goes_beyond_the_paper_is_all_that_plus_adds(folder):
+    plus, plain = (read(CONFIGS / folder / f"convnet_{name}.yaml") for name in ("learned_plus", "learned"))
+    added = {
+        "credit": "per_task",
+        "sampling": "systematic",
+        "running_stats": "per_task",
+        "weight_decay": 1e-4,
+        "adam_eps": 1e-5,
+        "clip_grad_norm": 1.0,
+    }
+    assert plus["model"]["init_args"] == plain["model"]["init_args"] | added
+    assert plus["data"] == plain["data"]
+    trainer, plain_trainer = (read(CONFIGS / folder / config["trainer"]) for config in (plus, plain))
+    *callbacks, average = trainer.pop("callbacks")
+    assert callbacks == plain_trainer.pop("callbacks")
+    assert average == {"class_path": "EMAWeightAveraging", "init_args": {"decay": 0.995}}
+    assert trainer == plain_trainer

@@ -99,7 +99,10 @@ def test_a_new_option_alone_parts_old_runs_from_new_ones(write_run, tmp_path):
     write_run("old", hparams={"learning_rate": 0.1})
     write_run("new", seed=1, hparams={"learning_rate": 0.1, "sampling": "systematic"})
     (section,) = sections(tmp_path)
-    assert [(row.variant, len(row.runs)) for row in section.rows] == [("sampling=systematic", 1), ("sampling=independent", 1)]
+    assert [(row.variant, len(row.runs)) for row in section.rows] == [
+        ("sampling=systematic", 1),
+        ("sampling=independent", 1),
+    ]
 
 
 def test_an_option_that_older_runs_of_a_users_method_do_not_tell(write_run, tmp_path):
