@@ -11,7 +11,7 @@ from lws_lightning.options import NEUTRAL_METHOD_OPTIONS
 from lws_lightning.results.config import averaging_option
 from lws_lightning.results.runs import Run
 
-__all__ = ["differences", "method_options", "settle"]
+__all__ = ["changed_options", "differences", "method_options", "settle"]
 
 _NEUTRAL = NEUTRAL_METHOD_OPTIONS | {"seed"}
 
@@ -28,13 +28,21 @@ def method_options(run: Run) -> dict[str, Any]:
         for name, value in (run.record.get("hparams") or {}).items()
         if name not in _NEUTRAL and not name.startswith("_")
     }
+    precision = run.record.get("precision")
     added = {
         "weights_per_layer": run.record.get("weights_per_layer"),
-        "precision": run.record.get("precision"),
-        "weight_averaging": averaging_option(run.folder) or run.record.get("weight_averaging"),
+        "weight_averaging": averaging_option(run.folder)
+        or run.record.get("weight_averaging"),  # None is an answer, too
     }
-    told = {name: value for name, value in added.items() if value is not None}
-    return {**(_defaults(run.method) if hparams else {}), **hparams, **told}
+    told = {**hparams, **added, **({"precision": precision} if precision else {})}
+    return {**_defaults(run.method), **told} if hparams else told
+
+
+def changed_options(method: str, options: Mapping[str, Any]) -> int:
+    """Counts the options of a row that have another value than by default, or none by default."""
+    defaults = {**_defaults(method), "weights_per_layer": options.get("weights_per_layer")}
+    names = [name for name in options if name in defaults or name == "weight_averaging"]
+    return sum(options[name] != defaults.get(name) for name in names)
 
 
 @cache

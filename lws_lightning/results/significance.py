@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lws_lightning.results.grouping import Row, Section
+from lws_lightning.results.options import changed_options
 
 __all__ = [
     "AVERAGES",
@@ -61,7 +62,10 @@ class Comparison:
 
 
 def compare(section: Section) -> list[Comparison]:
-    """Tests each learned row against each other row of the same network.
+    """Tests each learned row against each row of another method with the same network, and against the plain one.
+
+    The plain learned row is the one that departs least from the default values of the options, which are the paper's;
+    where several depart equally little there is none.
 
     Args:
         section: Rows of one data set.
@@ -70,16 +74,25 @@ def compare(section: Section) -> list[Comparison]:
         The tests of the error over all images, then those of the mean over tasks.
     """
     found = []
+    plain = {network: _plain([row for row in section.rows if row.network == network]) for network in section.networks}
     for average in AVERAGES:
         tests = [
             _compare_rows(learned, baseline, average)
             for learned in section.rows
             for baseline in section.rows
-            if learned.learned and not baseline.learned and learned.network == baseline.network
+            if learned.learned and learned.network == baseline.network and learned is not baseline
+            if not baseline.learned or baseline is plain[learned.network]
         ]
         corrected = iter(holm([test.p for test in tests if test.p is not None]))
         found += [test if test.p is None else replace(test, p_holm=next(corrected)) for test in tests]
     return found
+
+
+def _plain(rows: Sequence[Row]) -> Row | None:
+    changes = {row.letter: changed_options(row.method, row.options) for row in rows if row.learned}
+    fewest = min(changes.values(), default=0)
+    plain = [row for row in rows if changes.get(row.letter) == fewest]
+    return plain[0] if len(plain) == 1 else None
 
 
 def mann_whitney(less: Sequence[float], than: Sequence[float]) -> tuple[float, float, str]:
@@ -173,13 +186,18 @@ def _compare_rows(learned: Row, baseline: Row, average: str) -> Comparison:
     if learned.seeds != baseline.seeds:
         remarks.append("different seeds")
     if other := _other_options(learned.options, baseline.options):
-        remarks.append(f"also different: {', '.join(other)}")
+        remarks.append(f"{'' if baseline.learned else 'also '}different: {', '.join(other)}")
     return replace(test, u=u, p=p, method=method, remarks=tuple(remarks))
 
 
 def _other_options(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Names options that both methods have with different values; the weight sets differ by nature."""
-    return sorted(name for name in one if name in other and name != "weights_per_layer" and one[name] != other[name])
+    """Names options that both methods have with different values, or one a value that the other has not.
+
+    The weight sets differ by nature.
+    """
+    averaged = {"weight_averaging"} if one.get("weight_averaging") != other.get("weight_averaging") else set()
+    common = {name for name in one if name in other and name != "weights_per_layer" and one[name] != other[name]}
+    return sorted(common | averaged)
 
 
 def significance_cells(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:

@@ -187,3 +187,27 @@ def test_rows_for_csv(write_study, tmp_path):
     first, _ = comparison_rows(section, tests, lambda path: path.name)
     assert (first["p"], first["holm_tests"], first["n_learned"]) == (pytest.approx(1 / 70), 1, 4)
     assert first["learned_runs"] == ["seed0", "seed1", "seed2", "seed3"]
+
+
+def test_learned_rows_are_tested_against_the_one_with_the_papers_options(write_run, measured, tmp_path):
+    for seed in range(4):
+        write_run(f"plain{seed}", seed=seed, hparams={"nes_lr": 0.01}, evaluation=measured(low=10 + seed))
+        write_run(f"more{seed}", seed=seed, hparams={"nes_lr": 0.01, "credit": "per_task"},
+                  weight_averaging="EMAWeightAveraging", evaluation=measured(low=1 + seed))  # fmt: skip
+        write_run(f"none{seed}", seed=seed, method="none", hparams={}, evaluation=measured(low=20 + seed))
+    (section,) = group_runs(load_runs([tmp_path])[0])
+    tests = [test for test in compare(section) if test.average == "error"]
+    pairs = {(test.learned.options["credit"], test.baseline.label.split(" ")[0]): test for test in tests}
+    assert pairs.keys() == {("joint", "none"), ("per_task", "none"), ("per_task", "learned")}
+    test = pairs["per_task", "learned"]
+    assert test.baseline.options["credit"] == "joint"
+    assert (test.u, test.p) == (0, pytest.approx(1 / 70))
+    assert test.remarks == ("different: credit, weight_averaging",)
+
+
+def test_where_learned_rows_depart_equally_none_is_the_plain_one(write_run, tmp_path):
+    for seed in range(3):
+        write_run(f"a{seed}", seed=seed, hparams={"nes_lr": 0.02})
+        write_run(f"b{seed}", seed=seed, hparams={"nes_lr": 0.03})
+    (section,) = group_runs(load_runs([tmp_path])[0])
+    assert compare(section) == []
