@@ -20,7 +20,7 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
 from lws_lightning import LearnedWeightSharing, MultiTaskDataModule, TaskData
-from lws_lightning.methods import Credit
+from lws_lightning.methods.learned import Credit
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 from lws_lightning.randomness import generator_for
 
@@ -176,7 +176,7 @@ def settings(seeds: int) -> list[Setting]:
         *({"tasks_per_family": value} for value in (4,)),
         *({"noise": value} for value in (0.3,)),
     ]
-    credits = ("joint", "per_task")
+    credits: tuple[Credit, ...] = ("joint", "per_task")
     return [
         replace(Setting(), credit=credit, seed=seed, **change)
         for seed in range(seeds)
@@ -227,7 +227,7 @@ def read(table: Path) -> list[dict[str, Any]]:
 
 
 def _setting_of(row: Mapping[str, Any]) -> Setting:
-    kinds = {field.name: type(field.default) for field in fields(Setting)}
+    kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(Setting)}
     return Setting(**{name: kind(row[name]) for name, kind in kinds.items()})
 
 
