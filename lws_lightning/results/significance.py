@@ -1,7 +1,7 @@
 """Mann-Whitney U tests: is the error of learned sharing less than that of another method?"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -185,19 +185,17 @@ def _compare_rows(learned: Row, baseline: Row, average: str) -> Comparison:
         remarks.append(f"p cannot be below {LEVEL} with so few runs, at least {wanted} needed")
     if learned.seeds != baseline.seeds:
         remarks.append("different seeds")
-    if other := _other_options(learned.options, baseline.options):
+    if other := _other_options(learned, baseline):
         remarks.append(f"{'' if baseline.learned else 'also '}different: {', '.join(other)}")
     return replace(test, u=u, p=p, method=method, remarks=tuple(remarks))
 
 
-def _other_options(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Names options that both methods have with different values, or one a value that the other has not.
-
-    The weight sets differ by nature.
-    """
-    averaged = {"weight_averaging"} if one.get("weight_averaging") != other.get("weight_averaging") else set()
-    common = {name for name in one if name in other and name != "weights_per_layer" and one[name] != other[name]}
-    return sorted(common | averaged)
+def _other_options(one: Row, other: Row) -> list[str]:
+    """Names options in which rows differ, of two methods those that both have. Weight sets differ by nature."""
+    names = set(one.options) | set(other.options)
+    if one.method != other.method:
+        names = (set(one.options) & set(other.options)) | {"weight_averaging"}
+    return sorted(n for n in names - {"weights_per_layer"} if one.options.get(n) != other.options.get(n))
 
 
 def significance_cells(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
