@@ -2,7 +2,7 @@
 
 Tasks in families; recovery against steps, step size, S, T and noise, for both kinds of credit. Writes `planted.csv`,
 one row for each run and measured step, and `planted.png`. A run that the CSV already has is not done again.
-docs/planted.md says what came out.
+docs/research_notes.md says what came out so far.
 """
 
 import argparse
@@ -256,8 +256,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _mean_and_deviation(values: Sequence[float]) -> str:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.2f} ± {deviation:.2f}"
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{spread}"
 
 
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
