@@ -29,11 +29,9 @@ def method_options(run: Run) -> dict[str, Any]:
         if name not in _NEUTRAL and not name.startswith("_")
     }
     precision = run.record.get("precision")
-    added = {
-        "weights_per_layer": run.record.get("weights_per_layer"),
-        "weight_averaging": averaging_option(run.folder)
-        or run.record.get("weight_averaging"),  # None is an answer, too
-    }
+    averaging = averaging_option(run.folder) or run.record.get("weight_averaging")
+    # Of the averaging, unlike the precision, None is an answer, too.
+    added = {"weights_per_layer": run.record.get("weights_per_layer"), "weight_averaging": averaging}
     told = {**hparams, **added, **({"precision": precision} if precision else {})}
     return {**_defaults(run.method), **told} if hparams else told
 

@@ -35,6 +35,9 @@ class PerTaskBatchNorm(TaskBatchNorm):
         self.running_mean = self.running_mean.repeat(num_tasks, 1)
         self.running_var = self.running_var.repeat(num_tasks, 1)
         self.num_batches_tracked = self.num_batches_tracked.repeat(num_tasks)
+        # What each pass of the step has seen, by the number of its first visit: `(T, 2 C + 1)`, the sums of means and
+        # variances over each task's visits, and their numbers.
+        self._seen: dict[int, Tensor] = {}
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalises `(n * B, C, ...)`.
@@ -81,24 +84,16 @@ class PerTaskBatchNorm(TaskBatchNorm):
         visited.index_put_((tasks, visits.nodes), torch.ones(len(tasks), dtype=torch.float64), accumulate=True)
         visited = visited.to(mean, non_blocking=True)
         variance = (inverse_std**-2 - self.eps) * (count / max(count - 1, 1))
-        seen = torch.cat([visited @ mean, visited @ variance, visited.sum(1, keepdim=True)], 1)
-        self._add(int(visits.numbers[0]), seen)
-
-    def _add(self, first_visit: int, seen: Tensor) -> None:
-        """Keeps `(T, 2 C + 1)`: sums of means and variances over each task's visits, and their numbers."""
-        self._pending[first_visit] = (seen, seen, 0.0)
-
-    def _seen(self) -> Tensor | None:
-        passes = [seen for seen, _, _ in self._pending.values()]
-        return torch.stack(passes).sum(0) if passes else None
+        seen = [visited @ mean, visited @ variance, visited.sum(1, keepdim=True)]
+        self._seen[int(visits.numbers[0])] = torch.cat(seen, 1)
 
     @torch.no_grad()
     def commit(self) -> None:
         """Moves the running statistics by what the step's training passes have seen."""
-        seen = self._seen()
-        self._pending = {}
-        if seen is None:
+        if not self._seen:
             return
+        seen = torch.stack(list(self._seen.values())).sum(0)
+        self._seen = {}
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
@@ -114,21 +109,22 @@ class PerTaskBatchNorm(TaskBatchNorm):
     def pending(self, weight: float) -> Tensor:
         """Returns what would be committed as a vector `(T * (2 C + 1) + 2,)`; see `TaskBatchNorm.pending`."""
         assert self.running_mean is not None
-        seen = self._seen()
         dtype = torch.promote_types(self.running_mean.dtype, torch.float32)
-        flat = self.running_mean.new_zeros(self._pending_shape().numel() + 2, dtype=dtype)
-        if seen is not None:
-            flat[:-2] = seen.flatten() * weight
-            flat[-1] = 1
-        return flat
+        summed = self.running_mean.new_zeros(self._seen_shape().numel() + 2, dtype=dtype)
+        for seen in self._seen.values():
+            summed[:-2] += seen.flatten() * weight
+            summed[-1] = 1
+        return summed
 
     def replace_pending(self, statistics: Tensor, kept: float, processes: float) -> None:
         """Takes a sum over processes in place of what this one has seen; see `TaskBatchNorm.replace_pending`."""
-        self._pending = {}
-        if processes > 0:
-            self._add(0, statistics.view(self._pending_shape()))
+        self._seen = {0: statistics.view(self._seen_shape())} if processes > 0 else {}
 
-    def _pending_shape(self) -> torch.Size:
+    def discard(self) -> None:
+        """Forgets what has been seen since the last commit."""
+        self._seen = {}
+
+    def _seen_shape(self) -> torch.Size:
         assert self.running_mean is not None
         return torch.Size((len(self.running_mean), 2 * self.num_features + 1))
 

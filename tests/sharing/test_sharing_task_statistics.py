@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_networks import cases
 from torch import nn
+from torch_loop import batch, conv_block, flat_head, pair
 
 from lws_lightning.sharing import plain_chain, split_population
 from lws_lightning.sharing.batch_norm import restore_batch_norms
@@ -155,8 +156,6 @@ def test_what_two_processes_have_seen_adds_up(case, weight):
 
 
 def test_a_module_alone_says_that_it_does_not_know_the_task():
-    from torch_loop import batch, conv_block, flat_head, pair
-
     network, _ = pair([conv_block()], flat_head())
     network.set_running_stats("per_task")
     network.eval()
