@@ -9,6 +9,7 @@ from latex2mathml.converter import convert
 
 README = Path(__file__).parent.parent / "README.md"
 _INCLUDED = re.compile(r"^\{\{ README: (.+) \}\}$", re.MULTILINE)
+_ELSEWHERE = re.compile(r"(?<!!)\[([^]]+)\]\((?!docs/|https?://|#)[^)]+\)")  # files that are not part of the site
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s*</\1>', re.DOTALL)
 
 
@@ -28,6 +29,8 @@ def on_page_content(content: str, **_: Any) -> str:
 def readme_section(heading: str) -> str:
     """Returns a section of the README without its heading, its links as they are seen from docs/.
 
+    Of a link to a file outside of docs/ only the text is left.
+
     Args:
         heading: The text of the heading, or "top" for what stands before the first `##`.
 
@@ -46,5 +49,5 @@ def readme_section(heading: str) -> str:
         end = re.search(rf"^#{{2,{level}}} ", rest, re.MULTILINE)
         section = rest[: end.start()] if end else rest
         section = re.sub(rf"^#{{{level}}}(#+ )", r"#\1", section, flags=re.MULTILINE)  # ### below ## becomes ##
-    section = re.sub(r"\]\(docs/", "](", section)
-    return re.sub(r"\[([^]]+)\]\((LICENSE|CONTRIBUTING\.md|CHANGELOG\.md)\)", r"\1", section)
+    section = _ELSEWHERE.sub(r"\1", section)
+    return re.sub(r"\]\(docs/", "](", section)
