@@ -113,7 +113,8 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
         weights, kept = visits.weights(momentum, self.running_stats)
         weights = weights.to(mean, non_blocking=True)
         variance = (inverse_std**-2 - self.eps) * (count / max(count - 1, 1))
-        self._pending[int(visits.numbers[0])] = (weights @ mean, weights @ variance, kept)
+        with torch.autocast(mean.device.type, enabled=False):  # a product of matrices, which would be rounded
+            self._pending[int(visits.numbers[0])] = (weights @ mean, weights @ variance, kept)
 
     @torch.no_grad()
     def commit(self) -> None:

@@ -84,7 +84,8 @@ class PerTaskBatchNorm(TaskBatchNorm):
         visited.index_put_((tasks, visits.nodes), torch.ones(len(tasks), dtype=torch.float64), accumulate=True)
         visited = visited.to(mean, non_blocking=True)
         variance = (inverse_std**-2 - self.eps) * (count / max(count - 1, 1))
-        seen = [visited @ mean, visited @ variance, visited.sum(1, keepdim=True)]
+        with torch.autocast(mean.device.type, enabled=False):  # a product of matrices, which would be rounded
+            seen = [visited @ mean, visited @ variance, visited.sum(1, keepdim=True)]
         self._seen[int(visits.numbers[0])] = torch.cat(seen, 1)
 
     @torch.no_grad()

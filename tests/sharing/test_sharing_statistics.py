@@ -125,3 +125,19 @@ def test_statistics_of_constant_images_stay_usable(offset):
     with torch.no_grad(), network.evaluating():
         outputs = network(torch.full((TASKS, 4, 2, 8, 8), offset), torch.zeros(1, 0, TASKS, dtype=torch.int64))
     assert all(bool(torch.isfinite(output).all()) for output in outputs)
+
+
+@pytest.mark.parametrize("running_stats", ["mean", "per_visit", "per_task"])
+def test_autocast_does_not_round_what_normalisations_of_float32_have_seen(running_stats):
+    images = torch.randn(3, 16, 5)
+    seen = []
+    for enabled in (False, True):
+        network = MultiTaskNetwork([CommonLayer(TaskBatchNorm(5))], [nn.Identity() for _ in range(3)])
+        network.set_running_stats(running_stats)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            network(images, torch.zeros(2, 0, 3, dtype=torch.int64))
+        network.commit_running_stats()
+        norm = next(network.norms())
+        seen.append((norm.running_mean, norm.running_var))
+    for without, under in zip(*seen, strict=True):
+        assert torch.equal(without, under)
