@@ -10,6 +10,7 @@ NEUTRAL_DATA_OPTIONS = frozenset(
         "cache",
         "cache_dir",
         "evaluation_batch_size",
+        "images_on_device",
         "in_memory",
         "memory_limit_gb",
         "pin_memory",

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -12,30 +12,17 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from lws_lightning.batches import Distribute, EvaluationBatch, StepBatch
 from lws_lightning.data.checks import require_at_least, require_fraction, require_one_of
-from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepSampler
+from lws_lightning.data.on_device import DeviceImages, NumberedBatches, NumberedStep, OnDevice, fits_on
+from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepLoader, StepSampler
+from lws_lightning.data.splits import Validation, split_training_images
 from lws_lightning.data.streaming import Images, all_images
-from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.data.tasks import TaskData
 from lws_lightning.options import NEUTRAL_DATA_OPTIONS
-from lws_lightning.randomness import generator_for, resolve_seed
+from lws_lightning.randomness import resolve_seed
 
 __all__ = ["MultiTaskDataModule", "Split", "Validation"]
 
-Validation = Literal["none", "split", "unused"]
 Split = Literal["train", "validation", "test"]
-
-
-class _StepLoader(DataLoader[StepBatch]):
-    """The loader of the training steps.
-
-    It has nothing to save, since a step's batch follows from the step's number. Having the two methods tells
-    Lightning so, which else warns that a run resumed within an epoch would see other batches.
-    """
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        pass
 
 
 class MultiTaskDataModule(LightningDataModule, ABC):
@@ -63,6 +50,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             the tasks of one batch, so that the run is that of a single process, only sooner (docs/distributed.md).
         num_workers: Loader processes. The batches do not depend on it; 0 is best for images held in memory.
         seed: Seed of the batches. None: the one given to `seed_everything`, else 0.
+        images_on_device: Whether the Trainer's device keeps a copy of the training images, so that a step sends only
+            the numbers of those it takes. `auto`: on a GPU, if they take at most a quarter of its free memory. Batches
+            do not depend on it. Images that are augmented are sent all the same.
 
     Attributes:
         class_counts: Name of each task that the set offers -> its number of classes, in the default order.
@@ -92,6 +82,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         num_workers: int = 0,
         seed: int | None = None,
         distribute: Distribute = "examples",
+        images_on_device: OnDevice = "auto",
     ) -> None:
         super().__init__()
         # Not to the logger: Lightning stops a run whose method has an option of the same name (`seed`).
@@ -109,6 +100,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             require_at_least(self.dataset_name, option, value, minimum)
         require_one_of(self.dataset_name, "validation", validation, get_args(Validation))
         require_one_of(self.dataset_name, "distribute", distribute, get_args(Distribute))
+        require_one_of(self.dataset_name, "images_on_device", images_on_device, ("auto", True, False))
         require_fraction(self.dataset_name, "validation_fraction", validation_fraction)
         if validation_images is not None:
             require_at_least(self.dataset_name, "validation_images", validation_images, 1)
@@ -126,9 +118,11 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         self.split_seed = split_seed
         self.num_workers = num_workers
         self.distribute = distribute
+        self.images_on_device = images_on_device
         self.seed = resolve_seed(seed)
         self._splits: dict[Split, list[tuple[Images, Tensor]]] = {}
         self._class_names: list[tuple[str, ...] | None] = []
+        self._device_images: DeviceImages | None = None
 
     @abstractmethod
     def load_tasks(self) -> Sequence[TaskData]:
@@ -189,7 +183,8 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             rank_zero_warn(f"{self.dataset_name}: no test images in {', '.join(empty)}; left out of every error.")
         if len(empty) == len(tasks):
             raise ValueError(f"{self.dataset_name}: none of the tasks has test images.")
-        parts = [self._split(task) for task in tasks]
+        options = (self.validation, self.validation_fraction, self.validation_images, self.split_seed)
+        parts = [split_training_images(task, self.dataset_name, *options) for task in tasks]
         self._class_names = [task.class_names for task in tasks]
         self._splits = {
             "train": [train for train, _ in parts],
@@ -208,9 +203,24 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """Returns the loader of the training steps, which goes on at the trainer's `global_step`."""
         images, labels = zip(*self._sources("train"), strict=True)
         ranks = self._ranks() if self.distribute == "examples" else (0, 1)
-        dataset = StepBatches(images, labels, self.batch_size, self.seed, self.augmentation(), *ranks)
-        sampler = StepSampler(self._steps_done, len(dataset))
-        return _StepLoader(dataset, sampler=sampler, **self._loader_options())
+        steps = StepBatches(images, labels, self.batch_size, self.seed, self.augmentation(), *ranks)
+        sampler = StepSampler(self._steps_done, len(steps))
+        if not self._keeps_on_device(images):
+            return StepLoader(steps, sampler=sampler, **self._loader_options())
+        self._device_images = DeviceImages(images)
+        numbered: Any = NumberedBatches(steps, [len(of_task) for of_task in labels])  # completed on their way
+        return StepLoader(numbered, sampler=sampler, **self._loader_options())
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Moves a batch to the device; that of a step takes its images from those that are there already."""
+        if isinstance(batch, NumberedStep):
+            assert self._device_images is not None
+            return self._device_images.complete(batch, device)
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+    def teardown(self, stage: str) -> None:
+        """Frees the copy of the images on the device."""
+        self._device_images = None
 
     def val_dataloader(self) -> DataLoader[EvaluationBatch]:
         """Returns the loader of the validation images, or of the test images with `validation: none`."""
@@ -284,33 +294,6 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             )
         return task
 
-    def _split(self, task: TaskData) -> tuple[tuple[Images, Tensor], tuple[Images, Tensor]]:
-        """Returns the training and the validation images and labels of a task."""
-        where = f"{self.dataset_name}, task {task.name!r}"
-        images, labels = task.train_images, task.train_labels
-        generator = generator_for(self.split_seed, "validation", task.name)
-        if self.validation == "split":
-            size = max(1, round(self.validation_fraction * len(labels)))
-            held_out, kept = stratified_subset(labels, size, generator)
-            lost = sorted(set(labels.tolist()) - set(labels[kept].tolist()))
-            if lost:
-                raise ValueError(
-                    f"{where}: validation: split with validation_fraction {self.validation_fraction} leaves no "
-                    f"training image in class {', '.join(map(str, lost))}; take a smaller fraction."
-                )
-            return (images[kept], labels[kept]), (images[held_out], labels[held_out])
-        if self.validation == "unused":
-            images, labels = task.unused_images, task.unused_labels
-            if len(labels) == 0:
-                raise ValueError(
-                    f"{where}: validation: unused needs training images that are not used, and there are none; "
-                    "take validation: split, or fewer training images."
-                )
-            size = min(len(labels), self.validation_images or len(labels))
-            chosen, _ = stratified_subset(labels, size, generator)
-            return (task.train_images, task.train_labels), (images[chosen], labels[chosen])
-        return (images, labels), (images[:0], labels[:0])
-
     def _sources(self, split: Split) -> list[tuple[Images, Tensor]]:
         self.setup()
         return list(self._splits[split])
@@ -321,6 +304,20 @@ class MultiTaskDataModule(LightningDataModule, ABC):
     def _ranks(self) -> tuple[int, int]:
         """Returns this process's number and how many there are."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+
+    def _keeps_on_device(self, images: Sequence[Images]) -> TypeGuard[Sequence[Tensor]]:
+        """Whether a run is going on that is to send numbers of images only; a loader made by hand has images."""
+        trainer = self.trainer
+        if trainer is None or not (trainer.state.fn == "fit" and trainer.state.status == "running"):
+            return False
+        if self.images_on_device is True and not all(isinstance(of_task, Tensor) for of_task in images):
+            raise ValueError(
+                f"{self.dataset_name}: images_on_device: true needs the images in memory, but they stream from disk. "
+                "Take auto, or in_memory: true."
+            )
+        if self.images_on_device == "auto":
+            return fits_on(trainer.strategy.root_device, images)
+        return self.images_on_device
 
     def _loader_options(self) -> dict[str, Any]:
         return {

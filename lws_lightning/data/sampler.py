@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from lws_lightning.batches import EvaluationBatch, StepBatch, TaskBatch
 from lws_lightning.data.streaming import Images, all_images, read_images
 from lws_lightning.randomness import generator_for
 
-__all__ = ["Augment", "EvaluationBatches", "Phase", "StepBatches", "StepSampler", "balanced_indices"]
+__all__ = ["Augment", "EvaluationBatches", "Phase", "StepBatches", "StepLoader", "StepSampler", "balanced_indices"]
 
 Phase = Literal["nes", "sgd"]
 Augment = Callable[[Tensor, int, int, int], Tensor]
@@ -109,8 +109,8 @@ class StepBatches(Dataset[StepBatch]):
         self._batch_size = batch_size
         self._augment = augment
         sizes = [len(task_labels) for task_labels in self._labels]
-        self._nes = [_IndexStream(seed, "nes", task, size) for task, size in enumerate(sizes)]
-        self._sgd = [_IndexStream(seed, "sgd", task, size) for task, size in enumerate(sizes)]
+        phases: tuple[Phase, ...] = get_args(Phase)
+        self._streams = {p: [_IndexStream(seed, p, task, size) for task, size in enumerate(sizes)] for p in phases}
         self._steps_per_epoch = -(-max(sizes) // (batch_size * world_size))
 
     def __len__(self) -> int:
@@ -120,19 +120,50 @@ class StepBatches(Dataset[StepBatch]):
     def __getitem__(self, step: int) -> StepBatch:
         if step < 0:
             raise IndexError(f"step {step} is negative.")
-        return StepBatch(nes=self._batch(self._nes, step), sgd=self._batch(self._sgd, step, self._augment))
+        return StepBatch(nes=self.batch("nes", step), sgd=self.batch("sgd", step))
 
-    def _batch(self, streams: Sequence[_IndexStream], step: int, augment: Augment | None = None) -> TaskBatch:
-        tasks, size = len(streams), self._batch_size
-        images = torch.empty(tasks, size, *self._images[0].shape[1:], dtype=self._images[0].dtype)
-        labels = torch.empty(tasks, size, dtype=torch.int64)
-        for task, stream in enumerate(streams):
-            index = stream.window((step * self._world_size + self._rank) * size, size)
+    @property
+    def changes_images(self) -> bool:
+        """Whether the SGD batch has other images than those of the tasks."""
+        return self._augment is not None
+
+    def indices(self, phase: Phase, step: int) -> Tensor:
+        """Returns which images of each task a batch holds, `(T, B)` int64; row t in `[0, N_t)`."""
+        size = self._batch_size
+        start = (step * self._world_size + self._rank) * size
+        return torch.stack([stream.window(start, size) for stream in self._streams[phase]])
+
+    def labels(self, indices: Tensor) -> Tensor:
+        """Returns the labels of what `indices` returned, `(T, B)` int64."""
+        labels = torch.empty_like(indices)
+        for of_task, index, out in zip(self._labels, indices, labels, strict=True):
+            torch.index_select(of_task, 0, index, out=out)
+        return labels
+
+    def batch(self, phase: Phase, step: int) -> TaskBatch:
+        """Returns the batch of a phase of step `step` >= 0."""
+        indices = self.indices(phase, step)
+        images = torch.empty(*indices.shape, *self._images[0].shape[1:], dtype=self._images[0].dtype)
+        for task, index in enumerate(indices):
             read_images(self._images[task], index, out=images[task])
-            if augment is not None:
-                images[task] = augment(images[task], step, task, self._rank * size)
-            torch.index_select(self._labels[task], 0, index, out=labels[task])
-        return TaskBatch(images, labels)
+            if phase == "sgd" and self._augment is not None:
+                images[task] = self._augment(images[task], step, task, self._rank * self._batch_size)
+        return TaskBatch(images, self.labels(indices))
+
+
+class StepLoader(DataLoader[StepBatch]):
+    """The loader of the training steps.
+
+    It has nothing to save, since a step's batch follows from the step's number. Having the two methods tells
+    Lightning so, which else warns that a run resumed within an epoch would see other batches.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns nothing."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Does nothing."""
 
 
 class StepSampler(DistributedSampler[int]):

@@ -15,7 +15,7 @@ class Recorder(LightningModule):
         self.validated = []
 
     def training_step(self, batch, batch_idx):
-        self.steps.append((batch.nes.labels.tolist(), batch.sgd.labels.tolist(), batch.sgd.images.tolist()))
+        self.steps.append(tuple(part.tolist() for part in (batch.nes.labels, *batch.sgd[::-1], batch.nes.images)))
         self.manual_backward(self.weight * 0)
         self.optimizers().step()
 

@@ -116,3 +116,17 @@ def test_the_python_run_streams_to_the_same_weights(make, quiet_trainer):
         quiet_trainer(max_steps=3).fit(module, datamodule=data)
         weights.append(module.state_dict())
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_augmented_images_are_sent_and_the_others_lie_on_the_device(make):
+    runs = [
+        steps_of(make(images_on_device=kept, augmentation=[CROP], num_workers=0, seed=0), max_steps=4)
+        for kept in (True, False)
+    ]
+    assert runs[0] == runs[1]
+
+
+def test_streamed_images_cannot_lie_on_the_device(make):
+    with pytest.raises(ValueError, match="images_on_device: true needs the images in memory"):
+        steps_of(make(images_on_device=True, in_memory=False, num_workers=0), max_steps=1)
+    steps_of(make(in_memory=False, num_workers=0), max_steps=1)

@@ -1,0 +1,101 @@
+"""Training images that lie on the device already, so that a step only sends which of them it takes."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from lws_lightning.batches import StepBatch, TaskBatch
+from lws_lightning.data.sampler import Phase, StepBatches
+from lws_lightning.data.streaming import Images
+
+__all__ = ["DeviceImages", "NumberedBatches", "NumberedStep", "OnDevice", "fits_on"]
+
+OnDevice = Literal["auto"] | bool
+"""Whether the training images are kept on the device: see `MultiTaskDataModule`."""
+
+_SHARE_OF_FREE_MEMORY = 0.25
+
+
+class NumberedBatch(NamedTuple):
+    """A `TaskBatch` without its images.
+
+    Attributes:
+        numbers: `(T, B)` int64, the images' places when those of all tasks stand one after the other.
+        labels: `(T, B)` int64.
+    """
+
+    numbers: Tensor
+    labels: Tensor
+
+
+class NumberedStep(NamedTuple):
+    """A `StepBatch` whose images are to be taken on the device; augmented ones, made anew each time, are there."""
+
+    nes: NumberedBatch | TaskBatch
+    sgd: NumberedBatch | TaskBatch
+
+
+class NumberedBatches(Dataset[NumberedStep]):
+    """The steps of a `StepBatches`, with the numbers of images in place of images.
+
+    Args:
+        steps: What says which images a step takes.
+        sizes: N_t of each task.
+    """
+
+    def __init__(self, steps: StepBatches, sizes: Sequence[int]) -> None:
+        self._steps = steps
+        self._starts = torch.tensor([0, *sizes[:-1]]).cumsum(0).unsqueeze(1)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __getitem__(self, step: int) -> NumberedStep:
+        if step < 0:
+            raise IndexError(f"step {step} is negative.")
+        sgd = self._steps.batch("sgd", step) if self._steps.changes_images else self._numbered("sgd", step)
+        return NumberedStep(self._numbered("nes", step), sgd)
+
+    def _numbered(self, phase: Phase, step: int) -> NumberedBatch:
+        indices = self._steps.indices(phase, step)
+        return NumberedBatch(indices + self._starts, self._steps.labels(indices))
+
+
+class DeviceImages:
+    """The training images of all tasks, copied to a device when the first batch asks for it.
+
+    Args:
+        images: For each task `(N_t, C, H, W)` uint8, one shape (C, H, W) for all.
+    """
+
+    def __init__(self, images: Sequence[Tensor]) -> None:
+        self._images = list(images)
+        self._copy: Tensor | None = None
+
+    def complete(self, step: NumberedStep, device: torch.device) -> StepBatch:
+        """Returns the step's batches on the device, its images taken there."""
+        return StepBatch(*(self._complete(batch, device) for batch in step))
+
+    def _complete(self, batch: NumberedBatch | TaskBatch, device: torch.device) -> TaskBatch:
+        sent, labels = (part.to(device, non_blocking=True) for part in batch)
+        if isinstance(batch, TaskBatch):
+            return TaskBatch(sent, labels)
+        if self._copy is None or self._copy.device != sent.device:
+            self._copy = torch.cat(self._images).to(sent.device)
+        images = self._copy.index_select(0, sent.flatten())
+        return TaskBatch(images.view(*sent.shape, *images.shape[1:]), labels)
+
+
+def fits_on(device: torch.device, images: Sequence[Images]) -> bool:
+    """Whether images lie in memory and would take at most a quarter of what is free on a GPU; on the CPU they do not.
+
+    There a copy would save nothing.
+    """
+    if device.type != "cuda" or not all(isinstance(of_task, Tensor) for of_task in images):
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    size = sum(of_task.shape.numel() for of_task in images)  # uint8
+    return size <= _SHARE_OF_FREE_MEMORY * free

@@ -1,0 +1,90 @@
+"""Training images that stay on the device: the same batches, images or not on their way."""
+
+import pytest
+import torch
+from fakes import Tiny
+from recording import Recorder, steps_of, trainer
+
+from lws_lightning.data import on_device
+from lws_lightning.data.on_device import NumberedStep, fits_on
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The parts of the batches that were completed on the device."""
+    seen = []
+    complete = on_device.DeviceImages.complete
+
+    def spy(self, step, device):
+        seen.append(step)
+        return complete(self, step, device)
+
+    monkeypatch.setattr(on_device.DeviceImages, "complete", spy)
+    return seen
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_batches_are_the_same_bit_for_bit(sent, workers):
+    kept = steps_of(Tiny(num_workers=workers, images_on_device=True), max_epochs=3)
+    assert len(sent) == 12
+    assert all(part[0].shape == (3, 16) for step in sent for part in step)  # numbers, no images
+    assert kept == steps_of(Tiny(images_on_device=False), max_epochs=3)
+    assert len(sent) == 12
+
+
+def test_on_the_cpu_a_copy_is_made_only_if_asked_for(sent):
+    steps_of(Tiny(), max_steps=2)
+    assert sent == []
+
+
+def test_a_run_goes_on_the_other_way(tmp_path, recwarn):
+    whole = steps_of(Tiny(), max_steps=9)
+    first, second = Recorder(), Recorder()
+    started = trainer(max_steps=6)
+    started.fit(first, Tiny(images_on_device=True))
+    started.save_checkpoint(tmp_path / "x.ckpt")
+    trainer(max_steps=9).fit(second, Tiny(images_on_device=False), ckpt_path=tmp_path / "x.ckpt")
+    assert first.steps + second.steps == whole
+    assert not [str(w.message) for w in recwarn if "images_on_device" in str(w.message)]
+
+
+def test_a_loader_by_hand_has_images_before_and_after_a_run():
+    data = Tiny(images_on_device=True)
+    before = next(iter(data.train_dataloader()))
+    trainer(max_steps=2).fit(Recorder(), data)
+    after = next(iter(data.train_dataloader()))
+    assert before.sgd.images.shape == after.sgd.images.shape == (3, 16, 1, 8, 8)
+
+
+def test_the_copy_is_gone_when_the_run_is_over():
+    data = Tiny(images_on_device=True)
+    trainer(max_steps=2).fit(Recorder(), data)
+    assert data._device_images is None
+
+
+def test_a_gpu_keeps_what_fits_in_a_quarter_of_its_free_memory(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4000, 8000))
+    images = [torch.zeros(n, 1, 10, 10, dtype=torch.uint8) for n in (7, 3)]
+    assert fits_on(torch.device("cuda", 0), images)
+    assert not fits_on(torch.device("cuda", 0), [*images, images[0][:1]])
+    assert not fits_on(torch.device("cpu"), images)
+
+
+def test_another_value_is_refused():
+    with pytest.raises(ValueError, match="images_on_device must be one of"):
+        Tiny(images_on_device="gpu")
+
+
+def test_numbers_start_at_step_zero():
+    data = Tiny()
+    steps = data.train_dataloader().dataset
+    numbered = on_device.NumberedBatches(steps, [len(y) for _, y in data.examples("train")])
+    assert len(numbered) == len(steps)
+    with pytest.raises(IndexError, match="-1 is negative"):
+        numbered[-1]
+    step = numbered[5]
+    assert isinstance(step, NumberedStep)
+    completed = on_device.DeviceImages([x for x, _ in data.examples("train")]).complete(step, torch.device("cpu"))
+    for mine, theirs in zip(completed, steps[5], strict=True):
+        assert torch.equal(mine.images, theirs.images)
+        assert torch.equal(mine.labels, theirs.labels)
