@@ -1,25 +1,27 @@
 """`python -m benchmarks.planted --out FOLDER`: does the search find a sharing that is known?
 
-Tasks in families; recovery against steps, step size, S, T and noise, for both kinds of credit. Writes `planted.csv`,
-one row for each run and measured step, and `planted.png`. A run that the CSV already has is not done again.
-docs/research_notes.md says what came out so far.
+Tasks in families; recovery against steps, step size, spare copies, S, T and noise, for both kinds of credit, and the
+errors of full, none and the right sharing. Writes `planted.csv`, one row for each run and measured step, and
+`planted.png`. A run that the CSV already has is not done again. docs/research_notes.md says what came out.
 """
 
 import argparse
 import csv
+import math
 import multiprocessing
 import os
 import statistics
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
-from lws_lightning import LearnedWeightSharing, MultiTaskDataModule, TaskData
+from lws_lightning import FixedSharing, LearnedWeightSharing, MultiTaskDataModule, TaskData
 from lws_lightning.methods.learned import Credit
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 from lws_lightning.randomness import generator_for
@@ -28,6 +30,8 @@ IMAGES_PER_TASK = 300
 """Training images of a task."""
 
 LAYERS = ("dense1", "dense2")
+CREDITS: tuple[Credit, ...] = get_args(Credit)
+UNSEARCHED = ("full", "families", "none")
 
 
 @dataclass(frozen=True)
@@ -35,19 +39,22 @@ class Setting:
     """One run.
 
     Attributes:
-        credit: Of `LearnedWeightSharing`.
-        nes_lr: Likewise.
+        search: The credit of `LearnedWeightSharing`; or without a search "full" and "none", and "families", where the
+            first layer is shared as is right and the second one is common to all.
+        nes_lr: As of `LearnedWeightSharing`.
         samples: S, of both populations.
-        families: How many families of tasks; K is as large.
+        families: How many families of tasks.
+        spare: K is so much larger.
         tasks_per_family: T is `families` times as many.
         noise: Share of the training labels that are drawn at random.
         seed: Of images, labels, weights and populations.
     """
 
-    credit: Credit = "joint"
-    nes_lr: float = 0.1
+    search: str = "joint"
+    nes_lr: float = 0.003
     samples: int = 8
     families: int = 3
+    spare: int = 3
     tasks_per_family: int = 2
     noise: float = 0.0
     seed: int = 0
@@ -138,22 +145,15 @@ def recover(setting: Setting, steps: int, every: int) -> list[dict[str, Any]]:
     """
     torch.set_num_threads(1)
     data = PlantedFamilies(setting.families, setting.tasks_per_family, setting.noise, seed=setting.seed, batch_size=16)
-    method = LearnedWeightSharing(
-        network=two_dense_layers,
-        weights_per_layer=setting.families,
-        nes_samples=setting.samples,
-        sgd_samples=setting.samples,
-        nes_lr=setting.nes_lr,
-        credit=setting.credit,
-        seed=setting.seed,
-        **data.task_info,
-    )
+    method = _method(setting, data)
     watch = Recovery(data.families, every)
+    folder = tempfile.TemporaryDirectory()  # of the record that every run writes
     trainer = Trainer(
+        default_root_dir=folder.name,
         max_steps=steps,
         max_epochs=-1,
         limit_val_batches=0,
-        callbacks=[watch],
+        callbacks=[watch] if setting.search in CREDITS else [],
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,
@@ -162,26 +162,45 @@ def recover(setting: Setting, steps: int, every: int) -> list[dict[str, Any]]:
     )
     trainer.fit(method, datamodule=data)
     (found,) = trainer.test(method, datamodule=data, verbose=False)
+    folder.cleanup()
     names = ("step", *LAYERS, "entropy")
-    rows = [dict(zip(names, row, strict=True)) for row in watch.rows]
+    unsearched = [[float(steps), *[math.nan] * (len(names) - 1)]]
+    rows = [dict(zip(names, row, strict=True)) for row in watch.rows or unsearched]
     return [asdict(setting) | row | {"error": found["test/error"]} for row in rows]
 
 
+def _method(setting: Setting, data: PlantedFamilies) -> FixedSharing | LearnedWeightSharing:
+    options: dict[str, Any] = {"network": two_dense_layers, "seed": setting.seed, **data.task_info}
+    if setting.search in ("full", "none"):
+        return FixedSharing(**options | {"sharing": setting.search})
+    if setting.search == "families":
+        right = [[float(copy == family) for copy in range(setting.families)] for family in data.families]
+        common = [[float(copy == 0) for copy in range(setting.families)] for _ in data.families]
+        options |= {"weights_per_layer": setting.families, "initial_probs": [right, common], "nes_lr": 0.0}
+        return LearnedWeightSharing(min_probability=0.0, sgd_samples=1, nes_samples=2, **options)
+    options |= {"credit": setting.search, "nes_lr": setting.nes_lr}
+    options |= {"nes_samples": setting.samples, "sgd_samples": setting.samples}
+    return LearnedWeightSharing(weights_per_layer=setting.families + setting.spare, **options)
+
+
 def settings(seeds: int) -> list[Setting]:
-    """Returns what is compared: one thing changed at a time, for both kinds of credit."""
+    """Returns what is compared: one thing changed at a time, for both kinds of credit, and each beside no search."""
     changes: list[dict[str, Any]] = [
         {},
-        *({"nes_lr": value} for value in (0.01, 0.03)),
+        *({"nes_lr": value} for value in (0.01, 0.1)),
+        {"spare": 0},
         *({"samples": value} for value in (4, 32)),
-        *({"tasks_per_family": value} for value in (4,)),
-        *({"noise": value} for value in (0.3,)),
+        {"tasks_per_family": 4},
+        {"noise": 0.3},
     ]
-    credits: tuple[Credit, ...] = ("joint", "per_task")
+    # What does without a search depends on the tasks alone.
+    tasks: list[dict[str, Any]] = [{}, {"tasks_per_family": 4}, {"noise": 0.3}]
     return [
-        replace(Setting(), credit=credit, seed=seed, **change)
+        replace(Setting(), search=search, seed=seed, **change)
         for seed in range(seeds)
-        for change in changes
-        for credit in credits
+        for searches, cases in ((CREDITS, changes), (UNSEARCHED, tasks))
+        for change in cases
+        for search in searches
     ]
 
 
@@ -190,8 +209,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--every", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--every", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -221,7 +240,7 @@ def read(table: Path) -> list[dict[str, Any]]:
     """Reads a table that `main` has written."""
     with table.open(newline="") as file:
         return [
-            {name: value if name == "credit" else float(value) for name, value in row.items()}
+            {name: value if name == "search" else float(value) for name, value in row.items()}
             for row in csv.DictReader(file)
         ]
 
@@ -242,20 +261,24 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> dict[Setting, list[Mapping[str
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the table of the last steps, in Markdown."""
     lines = [
-        "| credit | nes_lr | S | T | noise | n | " + " | ".join(LAYERS) + " | entropy | error |",
-        "| --- |" + " --: |" * (len(LAYERS) + 7),
+        "| search | nes_lr | S | K | T | noise | n | " + " | ".join(LAYERS) + " | entropy | error |",
+        "| --- |" + " --: |" * (len(LAYERS) + 8),
     ]
     for setting, own in sorted(_groups(rows).items(), key=lambda item: astuple(item[0])):
         last = max(row["step"] for row in own)
         ends = [row for row in own if row["step"] == last]
         cells = [_mean_and_deviation([row[name] for row in ends]) for name in (*LAYERS, "entropy", "error")]
         tasks = setting.families * setting.tasks_per_family
-        head = [setting.credit, setting.nes_lr, setting.samples, tasks, setting.noise, len(ends)]
+        copies = setting.families + setting.spare
+        searched = [setting.nes_lr, setting.samples, copies] if setting.search in CREDITS else ["", "", ""]
+        head = [setting.search, *searched, tasks, setting.noise, len(ends)]
         lines.append("| " + " | ".join(map(str, [*head, *cells])) + " |")
     return "\n".join(lines)
 
 
 def _mean_and_deviation(values: Sequence[float]) -> str:
+    if any(math.isnan(value) for value in values):
+        return ""
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.2f}{spread}"
 
@@ -265,18 +288,20 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     groups = _groups(rows)
-    panels = list(dict.fromkeys(replace(setting, credit="joint") for setting in sorted(groups, key=astuple)))
+    searched = [setting for setting in sorted(groups, key=astuple) if setting.search in CREDITS]
+    panels = list(dict.fromkeys(replace(setting, search="joint") for setting in searched))
     columns = 4
     figure = Figure(figsize=(3 * columns, 2.6 * -(-len(panels) // columns)), layout="constrained")
     axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False, sharex=True, sharey=True).flatten()
     for axis, panel in zip(axes, panels, strict=False):
-        for credit in ("joint", "per_task"):
-            own = groups.get(replace(panel, credit=credit), [])
+        for search in CREDITS:
+            own = groups.get(replace(panel, search=search), [])
             steps = sorted({row["step"] for row in own})
             means = [statistics.mean(row[LAYERS[0]] for row in own if row["step"] == step) for step in steps]
-            axis.plot(steps, means, label=credit)
+            axis.plot(steps, means, label=search)
         tasks = panel.families * panel.tasks_per_family
-        axis.set_title(f"T={tasks}, S={panel.samples}, lr={panel.nes_lr}, noise={panel.noise}", fontsize=9)
+        title = f"T={tasks}, K={panel.families + panel.spare}, S={panel.samples}"
+        axis.set_title(f"{title}, lr={panel.nes_lr}, noise={panel.noise}", fontsize=8)
         axis.axhline(0, color="0.7", linewidth=0.8)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
