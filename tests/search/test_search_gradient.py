@@ -1,5 +1,7 @@
 """A search distribution's natural gradient, and the update along it."""
 
+import itertools
+
 import pytest
 import torch
 from distributions import F64, all_assignments, padding_of, quick, random_distribution, sizes_of_layers
@@ -231,3 +233,19 @@ def test_learns_the_best_assignment():
         distribution.update(population, rank_utilities(losses), 0.1)
     assert distribution.mode().equal(target)
     assert distribution.normalized_entropy().max() < 0.2
+
+
+@pytest.mark.parametrize(("size", "copies"), [(2, 2), (3, 2), (3, 3), (4, 3)])
+def test_utilities_that_say_nothing_let_pi_drift_as_the_docs_say(size, copies):
+    """Over all populations, E[H'] = (1 - rho) H, where H is the chance that two draws differ."""
+    distribution = random_distribution([copies], 1, seed=9, min_probability=0)
+    probs, learning_rate = distribution.probs.flatten(), 0.3
+    before = 1 - probs.square().sum()
+    utilities = rank_utilities(torch.randperm(size, generator=generator_for(2)).to(F64))
+    after = torch.zeros((), dtype=F64)
+    for draws in itertools.product(range(copies), repeat=size):
+        gradient = distribution.natural_gradient(torch.tensor(draws).view(size, 1, 1), utilities).flatten()
+        chance = probs[list(draws)].prod()
+        after += chance * (1 - (probs + learning_rate * gradient).square().sum())
+    rho = learning_rate**2 * (size + 1) / (3 * size * (size - 1))
+    torch.testing.assert_close(after, (1 - rho) * before, rtol=1e-13, atol=0)
