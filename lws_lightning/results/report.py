@@ -32,6 +32,7 @@ from lws_lightning.results.table import (
     foot_notes,
     markdown_cell,
     markdown_table,
+    run_rows,
     table_cells,
     table_rows,
 )
@@ -172,6 +173,7 @@ class Report:
             for picture in part.pictures:
                 files |= {f"figures/{picture.name}.{ending}": getattr(picture, ending) for ending in _ENDINGS}
         files["table.csv"] = csv_text(table_rows(sections, self.name))
+        files["runs.csv"] = csv_text(run_rows(sections, self.name))
         files["tests.csv"] = csv_text(tests)
         pairs = [row for part in self.parts for row in affinity_rows(part.section, part.affinities)]
         files["affinity.csv"] = csv_text(pairs)

@@ -12,7 +12,16 @@ from lws_lightning.results.cells import mean_cell, mean_deviation_cell
 from lws_lightning.results.grouping import Row, Section, deviation
 from lws_lightning.results.inference import inference_quantities
 
-__all__ = ["caption", "csv_text", "foot_notes", "markdown_cell", "markdown_table", "table_cells", "table_rows"]
+__all__ = [
+    "caption",
+    "csv_text",
+    "foot_notes",
+    "markdown_cell",
+    "markdown_table",
+    "run_rows",
+    "table_cells",
+    "table_rows",
+]
 
 MAX_TASKS = 8  # with more tasks their columns do not fit a terminal
 _MARKS = "*†‡§¶"
@@ -104,23 +113,10 @@ def table_rows(sections: Sequence[Section], name: Callable[[Path], str] = str) -
     found = []
     for section in sections:
         for row in section.rows:
-            quantities: dict[str, Sequence[float | None]] = {
-                "error": row.errors("error"),
-                "error_task_mean": row.errors("error_task_mean"),
-                "parameters_in_use": [run.parameters_in_use for run in row.runs],
-                "seconds": [run.seconds for run in row.runs],
-                "seconds_per_step": [run.seconds_per_step for run in row.runs],
-                **inference_quantities(row),
-                **{f"error/{task}": row.task_errors(task) for task in section.task_names},
-            }
+            values = _quantities(section, row)
             found.append(
                 {
-                    "row": row.letter,
-                    "data": section.data,
-                    "data_options": section.variant,
-                    "network": row.network,
-                    "method": row.method,
-                    "options": row.variant,
+                    **_origin(section, row),
                     "measured": row.key.prefix,
                     "step": row.key.step,
                     "images": row.key.images,
@@ -128,10 +124,63 @@ def table_rows(sections: Sequence[Section], name: Callable[[Path], str] = str) -
                     "diverged": len(row.diverged),
                     "seeds": list(row.seeds),
                     "runs": [name(run.folder) for run in row.runs],
-                    **{k: v for quantity, values in quantities.items() for k, v in _summary(quantity, values).items()},
+                    **{k: v for quantity, of in values.items() for k, v in _summary(quantity, of).items()},
                 }
             )
     return found
+
+
+def run_rows(sections: Sequence[Section], name: Callable[[Path], str] = str) -> list[dict[str, Any]]:
+    """Returns the runs behind the rows as those of a CSV table, unrounded, for statistics of one's own.
+
+    Args:
+        sections: What `group_runs` returned.
+        name: How a folder is called.
+
+    Returns:
+        For each run its row, seed and folder, and the quantities of which `table_rows` has the mean.
+    """
+    found = []
+    for section in sections:
+        for row in section.rows:
+            values = _quantities(section, row)
+            for index, (run, measured) in enumerate(row.members):
+                found.append(
+                    {
+                        **_origin(section, row),
+                        "seed": run.seed,
+                        "run": name(run.folder),
+                        "measured": measured.prefix,
+                        "step": measured.step,
+                        "images": measured.images,
+                        **{quantity: of[index] for quantity, of in values.items()},
+                    }
+                )
+    return found
+
+
+def _origin(section: Section, row: Row) -> dict[str, Any]:
+    return {
+        "row": row.letter,
+        "data": section.data,
+        "data_options": section.variant,
+        "network": row.network,
+        "method": row.method,
+        "options": row.variant,
+    }
+
+
+def _quantities(section: Section, row: Row) -> dict[str, Sequence[float | None]]:
+    """Returns what is measured of a row's runs, in their order; None where a run does not have it."""
+    return {
+        "error": row.errors("error"),
+        "error_task_mean": row.errors("error_task_mean"),
+        "parameters_in_use": [run.parameters_in_use for run in row.runs],
+        "seconds": [run.seconds for run in row.runs],
+        "seconds_per_step": [run.seconds_per_step for run in row.runs],
+        **inference_quantities(row),
+        **{f"error/{task}": row.task_errors(task) for task in section.task_names},
+    }
 
 
 def _summary(quantity: str, values: Sequence[float | None]) -> dict[str, float | int | None]:

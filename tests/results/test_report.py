@@ -54,8 +54,8 @@ def test_files(study, capsys):
     printed = capsys.readouterr()
     assert printed.out.endswith(f"Report: {out / 'report.html'}\n")
     assert "warning: odd: has no curve.csv. The curves go on without it." in printed.err
-    names = sorted(path.name for path in out.iterdir())
-    assert names == ["affinity.csv", "figures", "report.html", "report.md", "stability.csv", "table.csv", "tests.csv"]
+    tables = {f"{name}.csv" for name in ("affinity", "runs", "stability", "table", "tests")}
+    assert {path.name for path in out.iterdir()} == tables | {"figures", "report.html", "report.md"}
     markdown = (out / "report.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\((figures/.*?)\)", markdown):
         assert (out / link).read_bytes().startswith(b"\x89PNG")
@@ -67,6 +67,13 @@ def test_files(study, capsys):
     assert [row["method"] for row in rows] == ["full", "none", "learned", "learned"]
     assert json.loads(rows[2]["runs"]) == [f"learned/seed{seed}" for seed in range(4)]
     assert rows[3][f"error/{ODD[0]}/mean"] == "1.0"
+    each = list(csv.DictReader((out / "runs.csv").open(encoding="utf-8")))
+    assert [(run["row"], run["seed"], run["run"]) for run in each if run["row"] == "C"] == [
+        ("C", str(seed), f"learned/seed{seed}") for seed in range(4)
+    ]
+    for row in rows:
+        errors = [float(run["error"]) for run in each if run["row"] == row["row"]]
+        assert sum(errors) / len(errors) == pytest.approx(float(row["error/mean"]))
     pairs = list(csv.DictReader((out / "affinity.csv").open(encoding="utf-8")))
     assert [(each["row"], each["layer"], each["share_of_seeds"]) for each in pairs] == [
         *(("C", "conv", "0.5"), ("C", "all layers", "0.5"), ("D", "conv", "0.0"), ("D", "all layers", "0.0")),
