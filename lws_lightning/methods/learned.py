@@ -3,12 +3,20 @@
 from typing import Any, Literal, get_args
 
 import torch
+from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from lws_lightning.batches import StepBatch, TaskBatch
 from lws_lightning.methods.searched import SearchedMethod
 from lws_lightning.randomness import generator_for
-from lws_lightning.search import Sampling, SearchDistribution, marginal_parameters, rank_utilities, shared_parameters
+from lws_lightning.search import (
+    Sampling,
+    SearchDistribution,
+    drift_half_life,
+    marginal_parameters,
+    rank_utilities,
+    shared_parameters,
+)
 from lws_lightning.sharing import MultiTaskNetwork
 
 __all__ = ["Credit", "GradientScale", "LearnedWeightSharing"]
@@ -96,6 +104,16 @@ class LearnedWeightSharing(SearchedMethod):
         self.distribution = SearchDistribution(
             self.weights_per_layer, len(self.task_names), min_probability, initial_probs
         )
+
+    def on_train_start(self) -> None:
+        """Says if `nes_lr` is so large that pi settles within the run whatever the losses are."""
+        super().on_train_start()
+        steps, half_life = self.trainer.estimated_stepping_batches, drift_half_life(self.nes_samples, self.nes_lr)
+        if half_life < steps < float("inf"):
+            rank_zero_info(
+                f"With nes_lr {self.nes_lr:g} and nes_samples {self.nes_samples} chance alone settles pi halfway in "
+                f"about {half_life:,.0f} steps, and this run has {steps:,.0f}. A smaller nes_lr leaves more to losses."
+            )
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Does one NES step on one batch and one Adam step on the other."""

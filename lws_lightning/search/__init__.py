@@ -1,7 +1,7 @@
 """The mathematics of the search over assignments: plain tensors, no networks, no Lightning."""
 
 from lws_lightning.search.distribution import Sampling, SearchDistribution
-from lws_lightning.search.fitness import rank_utilities
+from lws_lightning.search.fitness import drift_half_life, rank_utilities
 from lws_lightning.search.policy import RoutingPolicy
 from lws_lightning.search.price import marginal_parameters, shared_parameters
 
@@ -9,6 +9,7 @@ __all__ = [
     "RoutingPolicy",
     "Sampling",
     "SearchDistribution",
+    "drift_half_life",
     "marginal_parameters",
     "rank_utilities",
     "shared_parameters",

@@ -1,9 +1,11 @@
 """Fitness shaping: from losses to utilities (paper, section "Assignment Optimization")."""
 
+import math
+
 import torch
 from torch import Tensor
 
-__all__ = ["rank_utilities"]
+__all__ = ["drift_half_life", "rank_utilities"]
 
 
 def rank_utilities(losses: Tensor) -> Tensor:
@@ -35,3 +37,23 @@ def rank_utilities(losses: Tensor) -> Tensor:
     lower = (losses.unsqueeze(0) < losses.unsqueeze(1)).sum(dim=1)
     higher = (losses.unsqueeze(0) > losses.unsqueeze(1)).sum(dim=1)
     return (higher - lower).to(losses.dtype) / (population_size - 1)
+
+
+def drift_half_life(population_size: int, learning_rate: float) -> float:
+    r"""Returns in how many NES steps chance alone settles a categorical halfway, if the losses say nothing about it.
+
+    Then its ranks are random, and the expected chance :math:`H = 1 - \sum_k \pi_k^2` that two draws differ falls by the
+    factor :math:`1 - \rho` in every step, with :math:`\rho = \eta^2 (S + 1) / (3 S (S - 1))` (independent draws, no
+    ties, no floor; docs/algorithm.md, "How much of the search is chance"; not in the paper).
+
+    Args:
+        population_size: S, at least 2.
+        learning_rate: The step size eta of pi, not negative.
+
+    Returns:
+        Steps after which the expected H is halved, infinity for a step size of 0.
+    """
+    rho = learning_rate**2 * (population_size + 1) / (3 * population_size * (population_size - 1))
+    if rho == 0:
+        return math.inf
+    return math.log(0.5) / math.log1p(-rho) if rho < 1 else 0.0

@@ -106,3 +106,11 @@ def test_running_statistics_of_each_task_are_part_of_the_state(quiet_trainer, tm
 def test_what_makes_no_sense_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         learned(digits(), **options)
+
+
+@pytest.mark.parametrize(("nes_lr", "said"), [(1.0, True), (0.1, False), (0.0, False)])
+def test_a_step_size_that_draws_lots_is_named(quiet_trainer, caplog, nes_lr, said):
+    data = digits(seed=0)
+    with caplog.at_level("INFO"):
+        quiet_trainer(max_steps=20).fit(learned(data, seed=0, nes_lr=nes_lr, nes_samples=8), data)
+    assert ("With nes_lr 1 and nes_samples 8 chance alone settles pi halfway in about 13 steps" in caplog.text) == said

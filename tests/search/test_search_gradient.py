@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from lws_lightning.randomness import generator_for
-from lws_lightning.search import SearchDistribution, rank_utilities
+from lws_lightning.search import SearchDistribution, drift_half_life, rank_utilities
 
 # Natural gradient
 
@@ -247,5 +247,11 @@ def test_utilities_that_say_nothing_let_pi_drift_as_the_docs_say(size, copies):
         gradient = distribution.natural_gradient(torch.tensor(draws).view(size, 1, 1), utilities).flatten()
         chance = probs[list(draws)].prod()
         after += chance * (1 - (probs + learning_rate * gradient).square().sum())
-    rho = learning_rate**2 * (size + 1) / (3 * size * (size - 1))
-    torch.testing.assert_close(after, (1 - rho) * before, rtol=1e-13, atol=0)
+    kept = 0.5 ** (1 / drift_half_life(size, learning_rate))  # of H in one step
+    torch.testing.assert_close(after, kept * before, rtol=1e-12, atol=0)
+
+
+def test_the_half_life_of_a_drifting_pi():
+    assert [round(drift_half_life(8, rate)) for rate in (0.1, 0.03, 0.01, 0.003)] == [1294, 14376, 129387, 1437638]
+    assert drift_half_life(8, 0.0) == float("inf")
+    assert drift_half_life(2, 3.0) == 0
