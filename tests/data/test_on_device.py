@@ -62,6 +62,15 @@ def test_the_copy_is_gone_when_the_run_is_over():
     assert data._device_images is None
 
 
+def test_the_same_trainer_goes_on_with_a_new_copy(sent):
+    data, recorder, runner = Tiny(images_on_device=True), Recorder(), trainer(max_steps=2)
+    runner.fit(recorder, data)
+    runner.fit_loop.epoch_loop.max_steps = 5
+    runner.fit(recorder, data)
+    assert len(sent) == 5
+    assert recorder.steps == steps_of(Tiny(), max_steps=5)
+
+
 def test_a_gpu_keeps_what_fits_in_a_quarter_of_its_free_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4000, 8000))
     images = [torch.zeros(n, 1, 10, 10, dtype=torch.uint8) for n in (7, 3)]
