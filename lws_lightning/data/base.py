@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from lws_lightning.batches import Distribute, EvaluationBatch, StepBatch
 from lws_lightning.data.checks import require_at_least, require_fraction, require_one_of
-from lws_lightning.data.on_device import DeviceImages, NumberedBatches, NumberedStep, OnDevice, fits_on
+from lws_lightning.data.on_device import DeviceImages, IndexedStep, IndexedSteps, OnDevice, fits_on
 from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepLoader, StepSampler
 from lws_lightning.data.splits import Validation, split_training_images
 from lws_lightning.data.streaming import Images, all_images
@@ -51,7 +51,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         num_workers: Loader processes. The batches do not depend on it; 0 is best for images held in memory.
         seed: Seed of the batches. None: the one given to `seed_everything`, else 0.
         images_on_device: Whether the Trainer's device keeps a copy of the training images, so that a step sends only
-            the numbers of those it takes. `auto`: on a GPU, if they take at most a quarter of its free memory. Batches
+            the indices of those it takes. `auto`: on a GPU, if they take at most a quarter of its free memory. Batches
             do not depend on it. Images that are augmented are sent all the same.
 
     Attributes:
@@ -208,12 +208,12 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         if not self._keeps_on_device(images):
             return StepLoader(steps, sampler=sampler, **self._loader_options())
         self._device_images = DeviceImages(images)
-        numbered: Any = NumberedBatches(steps, [len(of_task) for of_task in labels])  # completed on their way
-        return StepLoader(numbered, sampler=sampler, **self._loader_options())
+        indexed: Any = IndexedSteps(steps, [len(of_task) for of_task in labels])  # completed on their way
+        return StepLoader(indexed, sampler=sampler, **self._loader_options())
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Moves a batch to the device; that of a step takes its images from those that are there already."""
-        if isinstance(batch, NumberedStep):
+        if isinstance(batch, IndexedStep):
             assert self._device_images is not None
             return self._device_images.complete(batch, device)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
@@ -306,7 +306,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def _keeps_on_device(self, images: Sequence[Images]) -> TypeGuard[Sequence[Tensor]]:
-        """Whether a run is going on that is to send numbers of images only; a loader made by hand has images."""
+        """Whether a run is going on that is to send indices of images only; a loader made by hand has images."""
         trainer = self.trainer
         if trainer is None or not (trainer.state.fn == "fit" and trainer.state.status == "running"):
             return False

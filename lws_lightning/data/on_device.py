@@ -11,7 +11,7 @@ from lws_lightning.batches import StepBatch, TaskBatch
 from lws_lightning.data.sampler import Phase, StepBatches
 from lws_lightning.data.streaming import Images
 
-__all__ = ["DeviceImages", "NumberedBatches", "NumberedStep", "OnDevice", "fits_on"]
+__all__ = ["DeviceImages", "IndexedStep", "IndexedSteps", "OnDevice", "fits_on"]
 
 OnDevice = Literal["auto"] | bool
 """Whether the training images are kept on the device: see `MultiTaskDataModule`."""
@@ -19,27 +19,27 @@ OnDevice = Literal["auto"] | bool
 _SHARE_OF_FREE_MEMORY = 0.25
 
 
-class NumberedBatch(NamedTuple):
+class IndexedBatch(NamedTuple):
     """A `TaskBatch` without its images.
 
     Attributes:
-        numbers: `(T, B)` int64, the images' places when those of all tasks stand one after the other.
+        indices: `(T, B)` int64, the images' places when those of all tasks stand one after the other.
         labels: `(T, B)` int64.
     """
 
-    numbers: Tensor
+    indices: Tensor
     labels: Tensor
 
 
-class NumberedStep(NamedTuple):
+class IndexedStep(NamedTuple):
     """A `StepBatch` whose images are to be taken on the device; augmented ones, made anew each time, are there."""
 
-    nes: NumberedBatch | TaskBatch
-    sgd: NumberedBatch | TaskBatch
+    nes: IndexedBatch | TaskBatch
+    sgd: IndexedBatch | TaskBatch
 
 
-class NumberedBatches(Dataset[NumberedStep]):
-    """The steps of a `StepBatches`, with the numbers of images in place of images.
+class IndexedSteps(Dataset[IndexedStep]):
+    """The steps of a `StepBatches`, with the indices of images in place of images.
 
     Args:
         steps: What says which images a step takes.
@@ -53,15 +53,15 @@ class NumberedBatches(Dataset[NumberedStep]):
     def __len__(self) -> int:
         return len(self._steps)
 
-    def __getitem__(self, step: int) -> NumberedStep:
+    def __getitem__(self, step: int) -> IndexedStep:
         if step < 0:
             raise IndexError(f"step {step} is negative.")
-        sgd = self._steps.batch("sgd", step) if self._steps.changes_images else self._numbered("sgd", step)
-        return NumberedStep(self._numbered("nes", step), sgd)
+        sgd = self._steps.batch("sgd", step) if self._steps.changes_images else self._indexed("sgd", step)
+        return IndexedStep(self._indexed("nes", step), sgd)
 
-    def _numbered(self, phase: Phase, step: int) -> NumberedBatch:
+    def _indexed(self, phase: Phase, step: int) -> IndexedBatch:
         indices = self._steps.indices(phase, step)
-        return NumberedBatch(indices + self._starts, self._steps.labels(indices))
+        return IndexedBatch(indices + self._starts, self._steps.labels(indices))
 
 
 class DeviceImages:
@@ -75,11 +75,11 @@ class DeviceImages:
         self._images = list(images)
         self._copy: Tensor | None = None
 
-    def complete(self, step: NumberedStep, device: torch.device) -> StepBatch:
+    def complete(self, step: IndexedStep, device: torch.device) -> StepBatch:
         """Returns the step's batches on the device, its images taken there."""
         return StepBatch(*(self._complete(batch, device) for batch in step))
 
-    def _complete(self, batch: NumberedBatch | TaskBatch, device: torch.device) -> TaskBatch:
+    def _complete(self, batch: IndexedBatch | TaskBatch, device: torch.device) -> TaskBatch:
         sent, labels = (part.to(device, non_blocking=True) for part in batch)
         if isinstance(batch, TaskBatch):
             return TaskBatch(sent, labels)

@@ -6,7 +6,7 @@ from fakes import Tiny
 from recording import Recorder, steps_of, trainer
 
 from lws_lightning.data import on_device
-from lws_lightning.data.on_device import NumberedStep, fits_on
+from lws_lightning.data.on_device import IndexedStep, fits_on
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def sent(monkeypatch):
 def test_the_batches_are_the_same_bit_for_bit(sent, workers):
     kept = steps_of(Tiny(num_workers=workers, images_on_device=True), max_epochs=3)
     assert len(sent) == 12
-    assert all(part[0].shape == (3, 16) for step in sent for part in step)  # numbers, no images
+    assert all(part[0].shape == (3, 16) for step in sent for part in step)  # indices, no images
     assert kept == steps_of(Tiny(images_on_device=False), max_epochs=3)
     assert len(sent) == 12
 
@@ -84,15 +84,15 @@ def test_another_value_is_refused():
         Tiny(images_on_device="gpu")
 
 
-def test_numbers_start_at_step_zero():
+def test_indices_start_at_step_zero():
     data = Tiny()
     steps = data.train_dataloader().dataset
-    numbered = on_device.NumberedBatches(steps, [len(y) for _, y in data.examples("train")])
-    assert len(numbered) == len(steps)
+    indexed = on_device.IndexedSteps(steps, [len(y) for _, y in data.examples("train")])
+    assert len(indexed) == len(steps)
     with pytest.raises(IndexError, match="-1 is negative"):
-        numbered[-1]
-    step = numbered[5]
-    assert isinstance(step, NumberedStep)
+        indexed[-1]
+    step = indexed[5]
+    assert isinstance(step, IndexedStep)
     completed = on_device.DeviceImages([x for x, _ in data.examples("train")]).complete(step, torch.device("cpu"))
     for mine, theirs in zip(completed, steps[5], strict=True):
         assert torch.equal(mine.images, theirs.images)
