@@ -278,6 +278,7 @@ class RunRecord(Callback):
             "method": module.method_name,
             "network": module.network_name,
             "data": None if data is None else type(data).__name__,
+            "data_digest": getattr(data, "digest", None),
             "task_names": list(module.task_names),
             "layer_names": list(module.layer_names),
             "weights_per_layer": [int(size) for size in module.weights_per_layer],

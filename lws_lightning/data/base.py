@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler
 
 from lws_lightning.batches import Distribute, EvaluationBatch, StepBatch
+from lws_lightning.data.checkpoint import compare_with_checkpoint
 from lws_lightning.data.checks import require_at_least, require_fraction, require_one_of
+from lws_lightning.data.digest import images_digest
 from lws_lightning.data.on_device import DeviceImages, IndexedStep, IndexedSteps, OnDevice, fits_on
 from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepLoader, StepSampler
 from lws_lightning.data.splits import Validation, split_training_images
@@ -123,6 +125,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         self._splits: dict[Split, list[tuple[Images, Tensor]]] = {}
         self._class_names: list[tuple[str, ...] | None] = []
         self._device_images: DeviceImages | None = None
+        self._digest: str | None = None
 
     @abstractmethod
     def load_tasks(self) -> Sequence[TaskData]:
@@ -167,6 +170,13 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """The class names of each task, or None for a task whose classes have none. Reads the data."""
         self.setup()
         return list(self._class_names)
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of training and test images (`images_digest`), to know the same data again. Reads the data."""
+        if self._digest is None:
+            self._digest = images_digest(self._sources(split) for split in ("train", "test"))
+        return self._digest
 
     def setup(self, stage: str | None = None) -> None:
         """Reads, checks and splits the data, once.
@@ -239,6 +249,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             if key not in NEUTRAL_DATA_OPTIONS and not key.startswith("_")
         }
         options |= {"seed": self.seed, "tasks": list(self.task_names)}
+        options |= {"images_digest": self.digest} if self._splits else {}
         return options | {"processes": self._ranks()[1] if self.distribute == "examples" else 1}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -247,24 +258,8 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         Raises:
             ValueError: The tasks differ, or in training the seed, so that the run could not go on as it began.
         """
-        own = self.state_dict()
-        changed = {key: old for key, old in state_dict.items() if key in own and own[key] != old}
         fitting = self.trainer is None or self.trainer.state.fn == "fit"
-        if not fitting:  # evaluation draws no batches
-            of_batches = {"seed", "batch_size", "distribute", "processes"}
-            changed = {key: old for key, old in changed.items() if key not in of_batches}
-        for option in ("tasks", "seed"):
-            if option in changed:
-                raise ValueError(
-                    f"{self.dataset_name}: the checkpoint was made with {option} = {changed[option]}, this run has "
-                    f"{own[option]}. Set --data.{option} (for the seed also --seed_everything) to the "
-                    "checkpoint's value, or start a new run without the checkpoint."
-                )
-        for option, old in changed.items():
-            rank_zero_warn(
-                f"{self.dataset_name}: {option} was {old!r} in the checkpoint and is {own[option]!r} now; "
-                "the new value is used, so batches or scores differ from those of the checkpoint's run."
-            )
+        compare_with_checkpoint(self.dataset_name, state_dict, self.state_dict(), fitting)
 
     def _choose_tasks(self, tasks: list[str] | None) -> list[str]:
         available = list(self.class_counts)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from lws_lightning.callbacks import copy_letter
-from lws_lightning.results.config import data_options
+from lws_lightning.results.data_variants import data_variants
 from lws_lightning.results.options import differences, method_options, settle
 from lws_lightning.results.runs import Measurement, Run
 
@@ -166,7 +166,7 @@ def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
             where all finished runs of a data set have one, otherwise `curve`.
 
     Returns:
-        A section for each data set, tasks and options of the data (as far as a `config.yaml` tells them).
+        A section for each data set, tasks, options of the data (as far as a `config.yaml` tells them) and images.
     """
     by_data: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
     for run in runs:
@@ -174,7 +174,7 @@ def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
     sections = []
     letter = 0
     for (data, tasks), members in sorted(by_data.items(), key=lambda item: item[0]):
-        for variant, same, notes in _data_variants(members):
+        for variant, same, notes in data_variants(members):
             rows, left_out, filled = _section_rows(same, source, letter)
             letter += len(rows)
             key = _most_common([row.key for row in rows]) if rows else None
@@ -200,29 +200,6 @@ def deviation(values: Sequence[float]) -> float | None:
     # Not `statistics.stdev`: it raises where a run diverged to nan.
     mean = statistics.fmean(values)
     return float((sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
-
-
-def _data_variants(runs: Sequence[Run]) -> list[tuple[str, list[Run], list[str]]]:
-    """Splits runs by the options of their data; those that tell none go with the others where these agree."""
-    variants: dict[str, list[Run]] = {}
-    told = [(run, options) for run in runs if (options := data_options(run.folder)) is not None]
-    silent = [run for run in runs if all(run is not other for other, _ in told)]
-    settled, _ = settle([options for _, options in told])
-    for (run, _), options in zip(told, settled, strict=True):
-        variants.setdefault(json.dumps(options, sort_keys=True), []).append(run)
-    if not variants:
-        return [("", silent, [])]
-    decoded = [json.loads(text) for text in variants]
-    named = differences(decoded)
-    ordered = sorted(zip(named, variants.values(), strict=True), key=lambda item: item[0])
-    if not silent:
-        return [(name, members, []) for name, members in ordered]
-    if len(ordered) > 1:
-        return [*((name, members, []) for name, members in ordered), ("options not recorded", silent, [])]
-    count = f"{len(silent)} run{'s' * (len(silent) != 1)}"
-    note = f"{count} without config.yaml: taken to have the same options of the data as the others."
-    chosen = set(map(id, [*ordered[0][1], *silent]))
-    return [("", [run for run in runs if id(run) in chosen], [note])]
 
 
 def _section_rows(

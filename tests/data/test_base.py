@@ -1,5 +1,7 @@
 """Facts and options of a data module: before setup, on the command line, in checkpoints."""
 
+from dataclasses import replace
+
 import pytest
 from fakes import Tiny
 from lightning.pytorch.cli import LightningCLI
@@ -154,6 +156,32 @@ def test_changed_option_is_obeyed_and_said(option, value):
     with pytest.warns(UserWarning, match=f"Tiny: {option} was {old[option]!r} in the checkpoint and is {value!r}"):
         datamodule.load_state_dict(old)
     assert getattr(datamodule, option) == value
+
+
+class Other(Tiny):
+    """The same names and numbers of images, other images."""
+
+    def task(self, name):
+        task = super().task(name)
+        return replace(task, train_images=task.train_images + 1)
+
+
+def test_other_images_than_those_of_the_checkpoint_are_said(tmp_path, recwarn):
+    """But not before the data are read, for a checkpoint of an older version, or where an option explains it."""
+    datamodules = [Tiny(), Tiny(), Other(), Other(batch_size=8)]
+    for datamodule in datamodules:
+        datamodule.setup()
+    first, same, other, explained = datamodules
+    saved = first.state_dict()
+    same.load_state_dict(saved)
+    Other().load_state_dict(saved)
+    other.load_state_dict({key: value for key, value in saved.items() if key != "images_digest"})
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="Other: the images are not those of the checkpoint's run"):
+        other.load_state_dict(saved)
+    recwarn.clear()
+    explained.load_state_dict(saved)
+    assert [str(w.message).split(" was ")[0] for w in recwarn] == ["Other: batch_size"]
 
 
 @pytest.mark.parametrize(("option", "value"), [("seed", 9), ("tasks", ["b", "a", "c"])])

@@ -48,6 +48,30 @@ def test_runs_without_config_go_with_the_others_and_are_noted(write_run, tmp_pat
     assert section.notes[0].startswith("1 run without config.yaml:")
 
 
+def test_other_images_are_another_section(write_run, tmp_path):
+    """Such as two folds of a cross-validation; older runs do not tell which images they had."""
+    for name, seed, digest in (("a", 0, "1f"), ("b", 1, "1f"), ("c", 0, "2e"), ("d", 2, None)):
+        configure(write_run(name, seed=seed, data_digest=digest), batch_size=16, root=name)
+    titles = {s.title: [run.folder.name for row in s.rows for run in row.runs] for s in sections(tmp_path)}
+    assert titles == {
+        "Digits (images 1f), 2 tasks": ["a", "b"],
+        "Digits (images 2e), 2 tasks": ["c"],
+        "Digits (images not recorded), 2 tasks": ["d"],
+    }
+    configure(write_run("c", seed=3, data_digest="1f"), batch_size=16)
+    (section,) = sections(tmp_path)
+    assert section.rows[0].seeds == (0, 1, 2, 3)
+
+
+def test_images_of_other_options_are_named_by_the_options(write_run, tmp_path):
+    configure(write_run("a", data_digest="1f"), train_images_per_task=100)
+    configure(write_run("b", data_digest="2e"), train_images_per_task=500)
+    assert [section.variant for section in sections(tmp_path)] == [
+        "train_images_per_task=100",
+        "train_images_per_task=500",
+    ]
+
+
 def test_broken_config_is_no_config(write_run, tmp_path):
     for name, text in (("a", "a: [1"), ("b", "- 1\n"), ("c", "data: 3\n")):
         (write_run(name, seed=ord(name)) / "config.yaml").write_text(text)

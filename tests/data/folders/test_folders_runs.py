@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fakes import write_folders
 from recording import Recorder, steps_of, trainer
 
 from lws_lightning import FixedSharing
@@ -91,6 +92,15 @@ def test_a_checkpoint_knows_classes_and_files(make, root, tmp_path, recwarn):
         trainer(max_steps=2).fit(Recorder(), make(moved), ckpt_path=tmp_path / "x.ckpt")
 
 
+def test_the_fingerprint_is_that_of_the_images(make, root, tmp_path):
+    whole = make(in_memory=True).digest
+    assert whole == make(in_memory=False).digest == make(root.rename(tmp_path / "moved")).digest
+    assert make(tmp_path / "moved", image_size=6).digest != whole
+    tasks = {"birds": {"crow": 5, "owl": 5}}
+    folds = [write_folders(tmp_path / f"fold{seed}", tasks, seed=seed) for seed in (0, 1)]  # the same names and numbers
+    assert make(folds[0]).digest != make(folds[1]).digest
+
+
 def test_the_command(lws, root, tmp_path):
     lws(
         "fit", "--data", "ImageFolders", "--data.root", root, "--data.image_size", "[8, 10]", "--data.channels", 1,
@@ -106,6 +116,7 @@ def test_the_command(lws, root, tmp_path):
     result = json.loads(record.read_text())
     assert result["status"] == "finished"
     assert set(result["test"]["tasks"]) == {"birds", "cars", "trees"}
+    assert len(result["data_digest"]) == 16
 
 
 def test_the_python_run_streams_to_the_same_weights(make, quiet_trainer):

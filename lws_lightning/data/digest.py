@@ -1,0 +1,40 @@
+"""Tells whether two runs saw the same images."""
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from lws_lightning.data.streaming import Images
+
+__all__ = ["images_digest"]
+
+_SAMPLED = 8  # images of a task and split; streamed ones have to be decoded
+
+
+def images_digest(splits: Iterable[Sequence[tuple[Images, Tensor]]]) -> str:
+    """Computes a fingerprint of images and labels.
+
+    All labels and a few images of each task enter, spread evenly over it, so that streamed images cost little and have
+    the fingerprint of the same images in memory. One changed image among many may go unnoticed, another folder not.
+
+    Args:
+        splits: For each split the `(N, C, H, W)` uint8 images and `(N,)` int64 labels of every task.
+
+    Returns:
+        16 hexadecimal digits.
+
+    Raises:
+        RuntimeError: A streamed image cannot be read; names the file.
+    """
+    digest = blake2b(digest_size=8)
+    for split in splits:
+        for images, labels in split:
+            digest.update(repr(tuple(images.shape)).encode())
+            digest.update(labels.to(torch.int64).numpy().tobytes())
+            if len(images):
+                index = torch.linspace(0, len(images) - 1, min(_SAMPLED, len(images)), dtype=torch.float64).long()
+                sampled = images[index] if isinstance(images, Tensor) else images.read(index)
+                digest.update(sampled.contiguous().numpy().tobytes())
+    return digest.hexdigest()
