@@ -21,12 +21,14 @@ import lws_lightning.data
 import lws_lightning.methods  # noqa: F401
 from lws_lightning import __version__
 from lws_lightning.callbacks import RunRecord, StepProgressBar
+from lws_lightning.callbacks.folder import run_folder
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.export import export
 from lws_lightning.methods import MultiTaskMethod, check_trainer
 from lws_lightning.predict import predict
 from lws_lightning.results import report
 from lws_lightning.sweep import sweep
+from lws_lightning.sweep.state import checkpoint_step, read_state
 
 __all__ = ["LWSCLI", "main"]
 
@@ -77,8 +79,11 @@ class LWSCLI(LightningCLI):
         return super().instantiate_trainer(callbacks=callbacks, **options)
 
     def before_fit(self) -> None:
-        """Refuses Trainer options that cannot work before any process is started."""
+        """Refuses what cannot work, or would destroy a finished run, before any process is started."""
         check_trainer(self.trainer)
+        path = self.config["fit"].ckpt_path
+        if path and Path(path).is_file():
+            _spare_finished_run(Path(path), run_folder(self.trainer))
 
     def before_validate(self) -> None:
         """Refuses to evaluate networks that nobody trained."""
@@ -217,6 +222,20 @@ def _with_config_of_checkpoint(arguments: list[str]) -> list[str]:
     if arguments[0] != "fit":
         added += ["--trainer.logger", "false"]
     return [arguments[0], *added, *arguments[1:]]
+
+
+def _spare_finished_run(checkpoint: Path, target: Path) -> None:
+    """Refuses to go back in a run that is finished, where the new run would write into its folder.
+
+    A run of `lws fit` has a new folder each time; one of a sweep has the folder that its `config.yaml` names.
+    """
+    state, own = read_state(target), _run_folder(checkpoint)
+    same = own is not None and target.resolve() == own.resolve()
+    if same and state.status == "finished" and (step := checkpoint_step(checkpoint)) < state.step:
+        raise SystemExit(
+            f"lws fit: {target} holds a finished run of {state.step:,} steps, which going on from step {step:,} would "
+            "overwrite. Give the new run a folder: --trainer.logger.init_args.save_dir DIR"
+        )
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["RunState", "newest_checkpoint", "read_state"]
+__all__ = ["RunState", "checkpoint_step", "newest_checkpoint", "read_state"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ def read_state(folder: Path) -> RunState:
         return RunState()
 
 
+def checkpoint_step(path: Path) -> int:
+    """Reads after how many training steps a checkpoint was saved; its tensors are not read."""
+    return int(torch.load(path, map_location="cpu", weights_only=True, mmap=True)["global_step"])
+
+
 def newest_checkpoint(folder: Path) -> Path | None:
     """Finds the checkpoint that a run goes on from.
 
@@ -62,8 +67,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
     steps: dict[Path, tuple[int, int]] = {}
     for path in (folder / "checkpoints").glob("*.ckpt"):
         try:
-            step = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["global_step"]
-            steps[path] = step, path.stat().st_mtime_ns
+            steps[path] = checkpoint_step(path), path.stat().st_mtime_ns
         except Exception:  # whatever torch raises about a damaged file
             continue
     return max(steps, key=lambda path: steps[path], default=None)

@@ -64,6 +64,14 @@ def test_sweep_fails_goes_on_and_is_not_done_twice(lws, tmp_path, configs, capfd
     assert "1 of them finished before" in capfd.readouterr().out
     assert (works / "result.json").stat().st_mtime_ns == before
 
+    from_the_middle = ("fit", "--ckpt_path", works / "checkpoints/step=000002.ckpt", "--model.lr", 0.01)
+    with pytest.raises(SystemExit, match="holds a finished run of 4 steps, which going on from step 2 would overwrite"):
+        lws(*from_the_middle)
+    assert (works / "result.json").stat().st_mtime_ns == before
+    lws(*from_the_middle, "--trainer.logger.init_args.save_dir", tmp_path / "other")
+    assert record(tmp_path / "other/seed0")["step"] == 4
+    assert (works / "result.json").stat().st_mtime_ns == before
+
 
 @pytest.mark.timeout(1200)
 def test_a_killed_sweep_goes_on_with_the_weights_of_an_unbroken_one(lws, tmp_path, configs):
