@@ -27,7 +27,7 @@ _KNOWN = {
     "learned": ("#0072B2", (0, ())),
 }
 _OTHERS = ("#E69F00", "#56B4E9", "#000000", "#882255", "#999933", "#661100")
-_MARKERS = ("", "o", "s", "^", "D", "v", "P", "X", "<", ">")
+_MARKERS = ("", "s", "^", "D", "v", "P", "X", "<", ">", "o")
 _WIDTH = 5.2  # inches: on a telephone, 9 points are still 8 pixels high
 _GREY = "#555555"
 

@@ -263,9 +263,10 @@ def test_no_config_is_without_a_test():
         assert names == expected | OPPONENTS[folder] | beyond | {"trainer_convnet", "trainer_resnet18"}
 
 
-@pytest.mark.parametrize("folder", ["dkl_mnist", "cifar100", "omniglot"])
+@pytest.mark.parametrize("folder", ["dkl_mnist", "cifar100", "omniglot", "image_folders"])
 def test_what_goes_beyond_the_paper_is_all_that_plus_adds(folder):
-    plus, plain = (read(CONFIGS / folder / f"convnet_{name}.yaml") for name in ("learned_plus", "learned"))
+    network = "" if folder == "image_folders" else "convnet_"
+    plus, plain = (read(CONFIGS / folder / f"{network}{name}.yaml") for name in ("learned_plus", "learned"))
     added = {
         "credit": "per_task",
         "sampling": "systematic",
@@ -274,7 +275,7 @@ def test_what_goes_beyond_the_paper_is_all_that_plus_adds(folder):
         "adam_eps": 1e-5,
         "clip_grad_norm": 1.0,
     }
-    if folder == "dkl_mnist":  # chosen there, see docs/research_notes.md
+    if folder in ("dkl_mnist", "image_folders"):  # chosen on the first, see docs/research_notes.md
         added |= {"nes_lr": 3.3e-3, "weight_decay": 1e-3}
     assert plus["model"]["init_args"] == plain["model"]["init_args"] | added
     assert plus["data"] == plain["data"]
@@ -285,11 +286,12 @@ def test_what_goes_beyond_the_paper_is_all_that_plus_adds(folder):
     assert trainer == plain_trainer
 
 
-@pytest.mark.parametrize("sharing", ["full", "none"])
-def test_the_fair_opponents_of_plus_train_as_it_does(sharing):
-    folder = CONFIGS / "dkl_mnist"
+@pytest.mark.parametrize(
+    ("prefix", "sharing"), [("dkl_mnist/convnet_", "full"), ("dkl_mnist/convnet_", "none"), ("image_folders/", "none")]
+)
+def test_the_fair_opponents_of_plus_train_as_it_does(prefix, sharing):
     learned, fixed, plain = (
-        read(folder / f"convnet_{name}.yaml") for name in ("learned_plus", f"{sharing}_plus", sharing)
+        read(CONFIGS / f"{prefix}{name}.yaml") for name in ("learned_plus", f"{sharing}_plus", sharing)
     )
     training = {name: learned["model"]["init_args"][name] for name in ("weight_decay", "adam_eps", "clip_grad_norm")}
     assert fixed["model"]["init_args"] == plain["model"]["init_args"] | training
