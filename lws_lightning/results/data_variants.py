@@ -27,7 +27,7 @@ def data_variants(runs: Sequence[Run]) -> list[Variant]:
     return [part for variant in _by_options(runs) for part in _by_images(*variant)]
 
 
-def _by_options(runs: Sequence[Run]) -> list[tuple[str, list[Run], list[str]]]:
+def _by_options(runs: Sequence[Run]) -> list[Variant]:
     """Splits runs by the options of their data; those that tell none go with the others where these agree."""
     variants: dict[str, list[Run]] = {}
     told = [(run, options) for run in runs if (options := data_options(run.folder)) is not None]
