@@ -6,7 +6,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from lws_lightning.data.streaming import Images
+from lws_lightning.data.streaming import Images, all_images
 
 __all__ = ["images_digest"]
 
@@ -35,6 +35,5 @@ def images_digest(splits: Iterable[Sequence[tuple[Images, Tensor]]]) -> str:
             digest.update(labels.to(torch.int64).numpy().tobytes())
             if len(images):
                 index = torch.linspace(0, len(images) - 1, min(_SAMPLED, len(images)), dtype=torch.float64).long()
-                sampled = images[index] if isinstance(images, Tensor) else images.read(index)
-                digest.update(sampled.contiguous().numpy().tobytes())
+                digest.update(all_images(images[index]).numpy().tobytes())
     return digest.hexdigest()

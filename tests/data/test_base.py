@@ -166,7 +166,7 @@ class Other(Tiny):
         return replace(task, train_images=task.train_images + 1)
 
 
-def test_other_images_than_those_of_the_checkpoint_are_said(tmp_path, recwarn):
+def test_other_images_than_those_of_the_checkpoint_are_said(recwarn):
     """But not before the data are read, for a checkpoint of an older version, or where an option explains it."""
     datamodules = [Tiny(), Tiny(), Other(), Other(batch_size=8)]
     for datamodule in datamodules:
