@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lws_lightning.callbacks.curve import (
@@ -17,7 +16,6 @@ from lws_lightning.callbacks.curve import (
     evaluation_record,
     probabilities,
     put_row,
-    rows_of_csv,
 )
 from lws_lightning.callbacks.environment import hardware, plain, versions
 from lws_lightning.callbacks.folder import CarefulWriter, is_dry_run, run_folder
@@ -52,7 +50,7 @@ class RunRecord(Callback):
     - `latency`, the median `seconds` that one task's network needs for a `batch` of images, null before the end;
     - `seconds` (training), `seconds_evaluation` (with the pictures and checkpoints of an evaluation) and
       `seconds_per_step`, summed over resumes, null without training;
-    - `versions`, `hardware`, `precision`, `processes`, `weight_averaging`, `hparams`, `started`, `ended` (UTC).
+    - `versions`, `hardware`, `precision`, `processes`, `hparams`, `started`, `ended` (UTC).
 
     Numbers that are not finite are strings there, which `float` reads.
 
@@ -113,8 +111,6 @@ class RunRecord(Callback):
         as_sharing_module(pl_module, type(self).__name__)
         self._folder = None if is_dry_run(trainer) else run_folder(trainer)
         self._started = self._started or _now()
-        if trainer.ckpt_path is not None:
-            self._recover_row(trainer, pl_module)
         self._write(trainer, pl_module, "running")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -226,33 +222,6 @@ class RunRecord(Callback):
         self._writer.write(self._folder / "curve.csv", curve_csv(self._rows, module.task_names))
         self._writer.write(self._folder / "result.json", _json(self._payload))
 
-    def _recover_row(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Finds the evaluation at the very step of the checkpoint, if it was saved just before that evaluation.
-
-        Lightning does not repeat such an evaluation when it resumes, so only the earlier run's files have it.
-        """
-        module = as_sharing_module(pl_module, type(self).__name__)
-        expected = self._describe(trainer, module, "running", step=self._step)
-        saved_in = Path(str(trainer.ckpt_path)).parent
-        for folder in (saved_in, saved_in.parent):
-            record = _read(folder / "result.json")
-            if record is None or any(record.get(key) != expected[key] for key in _IDENTITY):
-                continue
-            try:
-                rows = rows_of_csv((folder / "curve.csv").read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                continue
-            have = {(row["step"], row["prefix"]) for row in self._rows}
-            for row in rows:
-                if row["step"] == self._step and (row["step"], row["prefix"]) not in have:
-                    put_row(self._rows, row)
-                    # The row was measured a moment after the checkpoint; time does not run backwards.
-                    self._seconds["training"] = max(self._seconds["training"], float(row["seconds"]))
-            evaluation = record.get("evaluation")
-            if evaluation and evaluation["step"] == self._step:
-                self._evaluation = evaluation
-            return
-
     def _inference_costs(self, module: SharingModule) -> dict[str, dict[str, int]]:
         # Counted once: which copy a task uses changes, but not what a copy costs.
         if self._costs is None or self._costs.keys() != set(module.task_names):
@@ -303,17 +272,10 @@ class RunRecord(Callback):
             "hardware": hardware(trainer.strategy.root_device),
             "precision": str(trainer.precision),
             "processes": trainer.world_size,
-            "weight_averaging": _averaging(trainer),
             "hparams": plain(getattr(module, "hparams", {})),
             "started": self._started,
             "ended": None if status == "running" else _now(),
         }
-
-
-def _averaging(trainer: Trainer) -> str | None:
-    """Names the callback that replaces the weights by an average of them, None if there is none."""
-    callbacks = trainer.callbacks  # type: ignore[attr-defined]
-    return next((type(each).__name__ for each in callbacks if isinstance(each, WeightAveraging)), None)
 
 
 def _now() -> str:

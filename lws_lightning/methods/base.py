@@ -1,5 +1,6 @@
 """What every method shares: the networks, the update of the weights, evaluation, checkpoints."""
 
+import copy
 import inspect
 import warnings
 from collections.abc import Iterator, Sequence
@@ -11,13 +12,13 @@ from torch import nn
 
 from lws_lightning.batches import StepBatch
 from lws_lightning.callbacks import RunRecord, SharingMonitor
-from lws_lightning.methods.checks import check_pass_size, check_task_info, check_trainer
+from lws_lightning.methods.checks import check_pass_size, check_precision, check_task_info, check_trainer
 from lws_lightning.methods.inference import count_multiply_adds, median_seconds
 from lws_lightning.methods.optimization import LRSchedule
+from lws_lightning.methods.progress import FitProgress
 from lws_lightning.methods.resume import (
     apply_adam_options,
     compare_options,
-    forget_unfinished_batch,
     refuse_import_path,
 )
 from lws_lightning.methods.trained import TrainedMethod
@@ -84,6 +85,9 @@ class MultiTaskMethod(TrainedMethod):
             order, or by name, where a task without one weighs 1. Only their ratios matter; equal weights are those of
             the paper. The logged losses are without weights. Adam divides by the size of a gradient, so that weights
             matter where tasks share and hardly for weights that one task has alone.
+        ema_decay: Evaluations, predictions and exports use an exponential moving average of the weights and running
+            statistics that keeps this share of itself at each step, in (0, 1); after n steps at most
+            `(1 + n) / (10 + n)`. None: they use the current weights, as in the paper.
         seed: For initial weights, populations and whatever else is drawn. None: the seed of `seed_everything`.
     """
 
@@ -109,6 +113,7 @@ class MultiTaskMethod(TrainedMethod):
         perturb_copies: float = 0.0,
         max_images_per_pass: int | None = None,
         loss_weights: dict[str, float] | list[float] | None = None,
+        ema_decay: float | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(task_names, validation_prefix)
@@ -121,7 +126,10 @@ class MultiTaskMethod(TrainedMethod):
                 raise ValueError(f"{name} must be positive, but is {value}.")
         if not perturb_copies >= 0:
             raise ValueError(f"perturb_copies must not be negative, but is {perturb_copies}.")
+        if ema_decay is not None and not 0 < ema_decay < 1:
+            raise ValueError(f"ema_decay must be in (0, 1), or null for no average of the weights, but is {ema_decay}.")
         self.automatic_optimization = False
+        self.progress = FitProgress()
         self.network_name = network if isinstance(network, str) else getattr(network, "__name__", "callable")
         self.num_classes = list(num_classes)
         self.lr, self.weight_decay = lr, weight_decay
@@ -137,6 +145,8 @@ class MultiTaskMethod(TrainedMethod):
         self.layer_names = [part.name for part in self.base.learned_layers]
         self.network = self.make_network(self.base)
         self.network.set_running_stats(running_stats)
+        self.ema_decay = ema_decay
+        self.average = None if ema_decay is None else copy.deepcopy(self.network).requires_grad_(False)
         self.weights_per_layer = self.network.weights_per_layer
         self.distribution: SearchDistribution | None = None
         self._multiply_adds: list[int] | None = None
@@ -183,6 +193,7 @@ class MultiTaskMethod(TrainedMethod):
     def configure_callbacks(self) -> Sequence[Callback]:
         """Refuses Trainer options that cannot work, and brings the callbacks that a user has not given."""
         check_trainer(self.trainer)
+        check_precision(self.trainer, self.ema_decay)
         check_pass_size(self.max_images_per_pass, self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
         return [kind() for kind in (SharingMonitor, RunRecord) if kind not in present]
@@ -199,10 +210,9 @@ class MultiTaskMethod(TrainedMethod):
             keep_freed_memory()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the seed that is in force; see `resume` for a step that was interrupted."""
+        """Adds the seed that is in force."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["lws_seed"] = self.seed
-        forget_unfinished_batch(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Obeys or refuses options that differ from the checkpoint's; see `resume`."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.strategies import (
     DDPStrategy,
     DeepSpeedStrategy,
@@ -14,7 +15,9 @@ from lightning.pytorch.strategies.xla import XLAStrategy
 
 from lws_lightning.sharing import check_max_images
 
-__all__ = ["check_pass_size", "check_share", "check_task_info", "check_trainer"]
+__all__ = ["check_pass_size", "check_precision", "check_share", "check_task_info", "check_trainer"]
+
+_PRECISIONS = ("64-true", "32-true", "bf16-mixed", "16-mixed", "bf16-true")
 
 
 def check_task_info(task_names: Sequence[str], num_classes: Sequence[int], image_shape: Sequence[int]) -> None:
@@ -51,12 +54,31 @@ def check_trainer(trainer: Trainer) -> None:
         )
     _check_strategy(trainer)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, WeightAveraging):
+            raise ValueError(
+                f"{type(callback).__name__} cannot work, because it exchanges the weights during evaluations, where a "
+                "run may be stopped and saved. Take model.ema_decay instead, for example 0.995."
+            )
         monitor = getattr(callback, "monitor", None)
         if isinstance(monitor, str) and monitor.split("/")[0] in ("test_curve", "test"):
             raise ValueError(
                 f"{type(callback).__name__} monitors {monitor!r}, but nothing may be selected by test images. Set "
                 "data.validation: split (or unused) and monitor 'val/error'."
             )
+
+
+def check_precision(trainer: Trainer, ema_decay: float | None) -> None:
+    """Raises ValueError for a precision in which weights, or an average of them, cannot be kept."""
+    if trainer.precision not in _PRECISIONS:
+        why = "gradients in float16 need a scaler" if trainer.precision == "16-true" else "it has not been tried"
+        raise ValueError(
+            f"trainer.precision {trainer.precision} cannot work, for {why}. Choose one of {', '.join(_PRECISIONS)}."
+        )
+    if trainer.precision == "bf16-true" and ema_decay is not None:
+        raise ValueError(
+            "model.ema_decay cannot work with trainer.precision bf16-true: a step of the average is smaller than what "
+            "bfloat16 resolves. Take bf16-mixed, or leave ema_decay out."
+        )
 
 
 def _check_strategy(trainer: Trainer) -> None:

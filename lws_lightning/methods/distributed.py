@@ -6,8 +6,6 @@ and the running statistics are the same everywhere without ever being sent.
 """
 
 import hashlib
-import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,13 +13,12 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor, distributed
 
 from lws_lightning.batches import Distribute
 from lws_lightning.sharing import PopulationPass
 
-__all__ = ["Ranks", "Stop", "local_backward", "require_equal"]
+__all__ = ["Ranks", "local_backward", "require_equal"]
 
 
 @dataclass(frozen=True)
@@ -92,52 +89,6 @@ class Ranks:
         parts = torch.split(flat, [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view(tensor.shape))
-
-
-class Stop:
-    """A signal to stop that reached some rank, raised on all of them after the same step.
-
-    A rank that stopped alone would leave the others waiting for its part of the next sum, and nobody could save.
-
-    Args:
-        trainer: Whose run is watched. Ctrl-C outside of it is none of this class's business.
-    """
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self._interrupted = False
-        self._agreed = (False, False)
-        self._previous: Any = None
-        if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, number: int, frame: Any) -> None:
-        if self._interrupted or not self._trainer.training:  # the second time, or nobody would ever ask
-            self.end()
-            signal.raise_signal(number)
-        self._interrupted = True
-
-    def flags(self, device: torch.device) -> Tensor:
-        """Returns `(2,)`: whether Ctrl-C and SIGTERM have reached this process, to be summed over ranks."""
-        return torch.tensor([self._interrupted, self._trainer.received_sigterm], dtype=torch.float32, device=device)
-
-    def agree(self, interrupted: float, terminated: float) -> None:
-        """Takes the sums of the flags."""
-        self._agreed = (interrupted > 0, terminated > 0)
-
-    def error(self) -> BaseException | None:
-        """Returns what all ranks are to raise now that a step is complete, or None."""
-        interrupted, terminated = self._agreed
-        if not (interrupted or terminated):
-            return None
-        self.end()
-        return KeyboardInterrupt() if interrupted else SIGTERMException()
-
-    def end(self) -> None:
-        """Leaves Ctrl-C to whoever had it before."""
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
-            self._previous = None
 
 
 def local_backward(trainer: Trainer | None) -> AbstractContextManager[None]:

@@ -44,6 +44,8 @@ class IndependentEarlyStopping(MultiTaskMethod):
         best_wrong: `(T,)` int64, wrong predictions at the best evaluation, -1 before the first.
         best_step: `(T,)` int64, the step of that evaluation, -1 before the first.
         waited: `(T,)` int64, evaluations since then.
+        judged_step: Int64, the step of the last evaluation that was taken into account; the same one made again after a
+            stop is not.
 
     Raises:
         ValueError: If there are no validation images to stop by.
@@ -54,6 +56,7 @@ class IndependentEarlyStopping(MultiTaskMethod):
     best_wrong: Tensor
     best_step: Tensor
     waited: Tensor
+    judged_step: Tensor
 
     def __init__(self, patience: int = 5, **options: Any) -> None:
         if patience < 1:
@@ -66,9 +69,10 @@ class IndependentEarlyStopping(MultiTaskMethod):
         super().__init__(**options)
         self.patience = patience
         tasks = len(self.task_names)
-        self.best = copy.deepcopy(self.network).requires_grad_(False)
+        self.best = copy.deepcopy(self.evaluated_network).requires_grad_(False)
         for name, first in (("best_wrong", -1), ("best_step", -1), ("waited", 0)):
             self.register_buffer(name, torch.full((tasks,), first))
+        self.register_buffer("judged_step", torch.tensor(-1))
         self._assignment = torch.arange(tasks).repeat(len(self.layer_names), 1)
 
     def choose_base(self, base: BaseNetwork) -> BaseNetwork:
@@ -121,9 +125,9 @@ class IndependentEarlyStopping(MultiTaskMethod):
                 parameter.grad = None
 
     def networks_for_inference(self, task: int) -> TaskNetworks:
-        """Returns `best`; for the evaluations while training, and for a task before its first, the current networks."""
+        """Returns `best`; for the evaluations while training, and for a task before its first, what they measure."""
         fitting = self._trainer is not None and self.trainer.state.fn == "fit" and self.trainer.validating
-        return self.network if fitting or int(self.best_step[task]) < 0 else self.best
+        return self.evaluated_network if fitting or int(self.best_step[task]) < 0 else self.best
 
     def on_train_start(self) -> None:
         """Ends a run that was resumed when all tasks had stopped."""
@@ -138,11 +142,15 @@ class IndependentEarlyStopping(MultiTaskMethod):
             self._stop_if_done()
 
     def _keep_best(self) -> None:
-        tasks = self.tasks_in_training()
+        tasks, evaluated = self.tasks_in_training(), self.evaluated_network
+        assert isinstance(evaluated, MultiTaskNetwork)
         counts = self.errors.compute()[:, :2].round().to(torch.int64).tolist()  # images, wrong
         missing = [self.task_names[task] for task in tasks if counts[task][0] == 0]
         if missing:
             raise ValueError(f"Early stopping needs validation images of every task; there are none of {missing}.")
+        if int(self.judged_step) == self.global_step:
+            return
+        self.judged_step.fill_(self.global_step)
         for task in tasks:
             wrong, best = counts[task][1], int(self.best_wrong[task])
             if 0 <= best <= wrong:
@@ -152,7 +160,7 @@ class IndependentEarlyStopping(MultiTaskMethod):
                 continue
             pairs = zip(
                 self.best.task_modules(self.assignment, task),
-                self.network.task_modules(self.assignment, task),
+                evaluated.task_modules(self.assignment, task),
                 strict=True,
             )
             for kept, module in pairs:

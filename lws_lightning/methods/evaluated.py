@@ -22,9 +22,11 @@ class EvaluatedMethod(LightningModule):
 
     Attributes:
         evaluations: The last evaluation of each prefix.
+        average: What evaluations and predictions use in place of `network`; None: no average of the weights is kept.
     """
 
     network: TaskNetworks
+    average: TaskNetworks | None
 
     def __init__(self, task_names: Sequence[str], validation_prefix: str) -> None:
         super().__init__()
@@ -32,12 +34,18 @@ class EvaluatedMethod(LightningModule):
         self.validation_prefix = validation_prefix
         self.errors = TaskErrors(len(task_names))
         self.evaluations: dict[str, Evaluation] = {}
+        self.average = None
         self._evaluated_assignment: Tensor | None = None
 
     @property
     def assignment(self) -> Tensor | None:
         """The assignment that is used for inference, `(L, T)` int64 on the CPU; None where none describes it."""
         raise NotImplementedError
+
+    @property
+    def evaluated_network(self) -> TaskNetworks:
+        """The networks whose errors are measured: the average of the weights, where one is kept."""
+        return self.network if self.average is None else self.average
 
     def to_inputs(self, images: Tensor) -> Tensor:
         """Turns images into the network's input: bytes are scaled to [0, 1] (paper, section "Experiments")."""
@@ -59,7 +67,7 @@ class EvaluatedMethod(LightningModule):
 
     def networks_for_inference(self, task: int) -> TaskNetworks:
         """Returns the networks that a prediction of a task is made with."""
-        return self.network
+        return self.evaluated_network
 
     def on_validation_epoch_start(self) -> None:
         """Starts counting anew."""

@@ -1,16 +1,13 @@
 """The update of the weights: gradients for every weight, a guard, a schedule."""
 
 import math
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LRSchedule", "NonFiniteError", "clear_gradients", "lr_factor", "total_norm", "uninterrupted"]
+__all__ = ["LRSchedule", "NonFiniteError", "clear_gradients", "lr_factor", "total_norm"]
 
 LRSchedule = Literal["constant", "linear", "cosine"]
 """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step."""
@@ -56,22 +53,3 @@ def lr_factor(schedule: LRSchedule, warmup_steps: int, total_steps: int) -> Call
         return 1 - progress if schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
 
     return factor
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Holds Ctrl-C back until the enclosed update is complete, so that no checkpoint sees half of it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[tuple[int, Any]] = []
-    previous = signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-        if received:
-            if callable(previous):
-                previous(*received[0])
-            elif previous == signal.SIG_DFL:
-                raise KeyboardInterrupt

@@ -7,7 +7,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lws_lightning.networks import TORCHVISION_PREFIX
 
-__all__ = ["apply_adam_options", "compare_options", "forget_unfinished_batch", "refuse_import_path"]
+__all__ = ["apply_adam_options", "compare_options", "refuse_import_path"]
 
 _PART_OF_THE_STATE = frozenset(
     {
@@ -52,7 +52,8 @@ def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Non
         old, new = _plain(saved[name]), _plain(current[name])
         if old == new:
             continue
-        if name in _PART_OF_THE_STATE or (name == "running_stats" and "per_task" in (old, new)):
+        added_or_dropped = {"running_stats": "per_task", "ema_decay": None}
+        if name in _PART_OF_THE_STATE or (name in added_or_dropped and added_or_dropped[name] in (old, new)):
             raise ValueError(
                 f"model.{name} is {new!r}, but the checkpoint was trained with {old!r} and cannot go on with another. "
                 + _REMEDIES.get(name, "Leave the option out, or start without --ckpt_path.")
@@ -76,20 +77,6 @@ def apply_adam_options(checkpoint: dict[str, Any], groups: Sequence[Mapping[str,
             group["eps"] = eps
     for state in checkpoint.get("lr_schedulers", []):
         state["base_lrs"] = [own["lr"] for own in groups]
-
-
-def forget_unfinished_batch(checkpoint: dict[str, Any]) -> None:
-    """Makes Lightning's counters in a checkpoint say that a batch whose step was interrupted has not begun.
-
-    Otherwise a resumed run would validate, save and log one step early from then on, because Lightning counts batches
-    when they begin.
-    """
-    loop = checkpoint.get("loops", {}).get("fit_loop", {})
-    progress = loop.get("epoch_loop.batch_progress")
-    if progress is None or progress["total"]["ready"] == progress["total"]["processed"]:
-        return
-    for counters in (progress["total"], progress["current"]):
-        counters["ready"] = counters["started"] = counters["processed"]
 
 
 def refuse_import_path(checkpoint: Mapping[str, Any]) -> None:

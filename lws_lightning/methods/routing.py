@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from lws_lightning.batches import StepBatch
-from lws_lightning.methods.optimization import uninterrupted
 from lws_lightning.methods.searched import SearchedMethod
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import RoutingPolicy
@@ -86,7 +85,7 @@ class RoutingNetworks(SearchedMethod):
         self._rewards = torch.zeros(len(self.task_names), dtype=torch.float64, device=self.device)
         losses = self.compute_gradients(batch.sgd, route)
         rewards = self.ranks.total(self._rewards).cpu()
-        with uninterrupted():
+        with self.whole_update():
             self.distribution.learn(route[0], rewards, self.policy_lr, self.average_rate, self.collaboration)
             self.apply_gradients()
         self.log_now({"train/loss": losses.mean()}, prog_bar=True)

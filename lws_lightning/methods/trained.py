@@ -1,16 +1,18 @@
 """How the weights are trained: gradients of the mean loss, a guard, one step of Adam."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
-from lws_lightning.batches import TaskBatch
-from lws_lightning.methods.distributed import Ranks, Stop, local_backward, require_equal
+from lws_lightning.batches import EvaluationBatch, TaskBatch
+from lws_lightning.methods.averaging import decay_at, update_average
+from lws_lightning.methods.distributed import Ranks, local_backward, require_equal
 from lws_lightning.methods.losses import task_losses
 from lws_lightning.methods.optimization import (
     LRSchedule,
@@ -18,9 +20,9 @@ from lws_lightning.methods.optimization import (
     clear_gradients,
     lr_factor,
     total_norm,
-    uninterrupted,
 )
 from lws_lightning.methods.predicted import PredictedMethod
+from lws_lightning.methods.progress import FitProgress, save_on_exception
 from lws_lightning.randomness import seed_for
 from lws_lightning.sharing import MultiTaskNetwork, PopulationPass
 
@@ -40,8 +42,11 @@ class TrainedMethod(PredictedMethod):
     adam_eps: float
     clip_grad_norm: float | None
     max_images_per_pass: int | None
+    ema_decay: float | None
     seed: int
-    stop: Stop | None = None
+    progress: FitProgress
+    _schedule_steps: int = 0
+    _saved_schedule_steps: int | None = None
     loss_weights: Tensor | None = None
     """`(T,)` float64 with a mean of 1; None: all tasks count alike."""
 
@@ -94,7 +99,7 @@ class TrainedMethod(PredictedMethod):
         return Ranks.of(self._trainer)
 
     def on_train_start(self) -> None:
-        """Refuses to train if the processes of the run would not train the same networks."""
+        """Refuses to train if the processes would not train the same networks; makes up for a missed evaluation."""
         data = getattr(self.trainer, "datamodule", None)
         optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
         require_equal(
@@ -108,25 +113,75 @@ class TrainedMethod(PredictedMethod):
             self.device,
         )
         ranks = self.ranks
-        self.stop = Stop(self.trainer) if ranks.several else None
         if ranks.several:
             what = "draws images of its own" if ranks.distribute == "examples" else "computes some of the tasks"
             rank_zero_info(f"{ranks.world_size} processes; each {what} (data.distribute: {ranks.distribute}).")
+        self._set_learning_rates()
+        self.progress.begin(self.trainer)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Ends the run if a signal asked for it, now that the step is complete and all callbacks know of it."""
+        self.progress.after_step(self.trainer)
+
+    def validation_step(self, batch: EvaluationBatch, batch_idx: int) -> None:
+        """Evaluates some images of one task."""
+        super().validation_step(batch, batch_idx)
+        self.progress.after_evaluation_batch(self.trainer)
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs the errors under `validation_prefix`."""
+        super().on_validation_epoch_end()
+        self.progress.evaluated(self.trainer)
+
+    def on_validation_end(self) -> None:
+        """Ends the run if a signal asked for it."""
+        self.progress.after_evaluation(self.trainer)
 
     def on_train_end(self) -> None:
-        """Leaves Ctrl-C to others."""
-        if self.stop is not None:
-            self.stop.end()
-            self.stop = None
+        """Evaluates and saves the last step where the intervals have left it out."""
+        self.progress.finish(self.trainer)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Makes the checkpoint one of a complete step, and adds how long the schedule is."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["lws_schedule_steps"] = self._schedule_steps
+        self.progress.save(self.trainer, checkpoint)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Notes how far the checkpoint's run was."""
+        super().on_load_checkpoint(checkpoint)
+        if self._trainer is not None and self.trainer.training:
+            self._saved_schedule_steps = checkpoint["lws_schedule_steps"]
+            self.progress.load(self.trainer, checkpoint)
+
+    def _set_learning_rates(self) -> None:
+        """Gives the next step the rate that the schedule of this run says, also where a checkpoint's was another."""
+        schedule: Any = self.lr_schedulers()
+        groups = zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True)
+        for group, base, factor in groups:
+            group["lr"] = base * factor(schedule.last_epoch)
+        saved, self._saved_schedule_steps = self._saved_schedule_steps, None
+        if saved is not None and saved != self._schedule_steps and not self.progress.finished:
+            rank_zero_warn(
+                f"Resuming with lr_schedule {self.lr_schedule} over {self._schedule_steps:,} steps instead of the "
+                f"checkpoint's {saved:,}: step {self.global_step:,} goes on with a learning rate of "
+                f"{schedule.optimizer.param_groups[0]['lr']:.3g}."
+            )
+
+    @contextmanager
+    def whole_update(self) -> Iterator[None]:
+        """Encloses an update of what checkpoints hold: no signal ends it, and after an error in it nothing is saved."""
+        with self.progress.hold():
+            try:
+                yield
+            except BaseException:
+                self.save_on_exception(False)
+                raise
 
     def save_on_exception(self, enabled: bool) -> None:
-        """Says whether the checkpoint callbacks save when an exception ends the run.
-
-        Saving takes all ranks, so of several it is enabled only for what all of them raise after the same step.
-        """
-        for callback in self.trainer.checkpoint_callbacks:
-            if hasattr(callback, "save_on_exception"):
-                callback.save_on_exception = enabled
+        """Says whether the checkpoint callbacks save when an exception ends the run; see `save_on_exception`."""
+        if self._trainer is not None:
+            save_on_exception(self.trainer, enabled)
 
     # The update of the weights
 
@@ -180,13 +235,13 @@ class TrainedMethod(PredictedMethod):
         norms = list(self.network.norms())
         seen = [norm.pending(ranks.weight) for norm in norms]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        assert self.stop is not None
-        flags = self.stop.flags(losses.device)
+        flags = self.progress.stop_flags(losses.device)
         ranks.add_up([*gradients, losses, *seen, flags])
         counts = [flags, *(statistics[-2:] for statistics in seen)]
-        stopping, *shares = torch.stack([count.double() for count in counts]).tolist()  # one copy from the device
-        self.stop.agree(*stopping)
-        for norm, statistics, (kept, processes) in zip(norms, seen, shares, strict=True):
+        numbers = torch.cat([count.double() for count in counts]).tolist()  # one copy from the device
+        self.progress.agree_to_stop(numbers[: len(flags)])
+        for place, (norm, statistics) in enumerate(zip(norms, seen, strict=True)):
+            kept, processes = numbers[len(flags) + 2 * place :][:2]
             norm.replace_pending(statistics[:-2], kept, processes)
 
     def population_losses(self, batch: TaskBatch, population: Tensor | None, backward: bool = False) -> Tensor:
@@ -254,14 +309,12 @@ class TrainedMethod(PredictedMethod):
 
     def apply_gradients(self) -> None:
         """Moves running statistics and weights by what `compute_gradients` has found, as a whole."""
-        with uninterrupted():
+        with self.whole_update():
             self.network.commit_running_stats()
             self.optimizers().step()  # type: ignore[union-attr]
             self.lr_schedulers().step()  # type: ignore[union-attr]
-        error = None if self.stop is None else self.stop.error()
-        if error is not None:
-            self.save_on_exception(True)
-            raise error
+            if self.average is not None and self.ema_decay is not None:
+                update_average(self.average, self.network, decay_at(self.global_step, self.ema_decay))
 
     def refuse_non_finite(self, losses: Tensor, phase: str) -> None:
         """Raises NonFiniteError if one of the losses `(S, T)` is not finite."""
@@ -270,8 +323,7 @@ class TrainedMethod(PredictedMethod):
             return
         columns = zip(self.tasks_in_training(), bad.any(0).tolist(), strict=True)
         names = [self.task_names[task] for task, is_bad in columns if is_bad]
-        if self._trainer is not None:
-            self.save_on_exception(True)
+        self.save_on_exception(True)
         raise NonFiniteError(
             f"Step {self.global_step}: the loss of task {_quoted(names)} on the {phase} batch is not finite. The "
             "weights are those of the step before. Try a lower model.lr or model.clip_grad_norm, and look at the "
@@ -304,8 +356,12 @@ class TrainedMethod(PredictedMethod):
         total_steps = self.trainer.estimated_stepping_batches if self.lr_schedule != "constant" else 0
         if total_steps == float("inf"):
             raise ValueError(f"lr_schedule {self.lr_schedule} needs an end: set trainer.max_steps or max_epochs.")
-        factor = lr_factor(self.lr_schedule, self.warmup_steps, int(total_steps))
-        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer, factor)}
+        self._schedule_steps = int(total_steps)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lr_factor(self.lr_schedule, self.warmup_steps, self._schedule_steps)
+        )
+        # The interval is for LearningRateMonitor; Lightning itself steps no schedule under manual optimization.
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def log_now(self, values: dict[str, Tensor | float], **options: Any) -> None:
         """Logs values if this is a step at which the Trainer passes values on to its loggers."""

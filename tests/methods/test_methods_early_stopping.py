@@ -145,8 +145,8 @@ def test_a_sanity_check_counts_for_nothing(quiet_trainer):
     module = stopping(data)
     trainer = quiet_trainer(max_steps=1, num_sanity_val_steps=-1, val_check_interval=2, check_val_every_n_epoch=None)
     trainer.fit(module, datamodule=data)
-    assert module.best_step.tolist() == [-1] * 4
-    assert module.networks_for_inference(0) is module.network
+    assert module.best_step.tolist() == [1] * 4  # the last step's; that of the check would be step 0
+    assert module.waited.tolist() == [0] * 4
 
 
 def half_common(image_shape):

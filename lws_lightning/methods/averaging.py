@@ -1,0 +1,37 @@
+"""An average of the weights over the last steps."""
+
+import torch
+from torch import nn
+
+__all__ = ["decay_at", "update_average"]
+
+
+def decay_at(step: int, decay: float) -> float:
+    """Returns `min(decay, (1 + n) / (10 + n))` after n steps.
+
+    With a constant decay an average would hold the initial weights for thousands of steps.
+    """
+    return min(decay, (1 + step) / (10 + step))
+
+
+@torch.no_grad()
+def update_average(average: nn.Module, current: nn.Module, decay: float) -> None:
+    """Moves every parameter and running statistic of `average` towards that of `current` by `1 - decay`.
+
+    Args:
+        average: Changed in place.
+        current: A module of the same structure. What is not floating point (counters) is copied.
+        decay: In [0, 1).
+    """
+    kept, new = [], []
+    for ours, theirs in zip(_tensors(average), _tensors(current), strict=True):
+        if ours.is_floating_point():
+            kept.append(ours)
+            new.append(theirs)
+        else:
+            ours.copy_(theirs)
+    torch._foreach_lerp_(kept, new, 1 - decay)
+
+
+def _tensors(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]

@@ -1,0 +1,225 @@
+"""How far a fit is: always a complete step, and whether its evaluation is still to be made.
+
+Lightning counts a batch when it begins and an evaluation while it runs, and saves whatever the counters are. Here a
+checkpoint never tells of half a step or half an evaluation: what was cut short is done again from its start.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor, distributed
+
+from lws_lightning.methods.stop import Stop
+
+__all__ = ["FitProgress", "save_on_exception"]
+
+
+class FitProgress:
+    """What a method's hooks ask and tell about the progress of a fit.
+
+    Attributes:
+        evaluated_step: The last step whose evaluation within a fit is complete.
+        finished: Whether the checkpoint that this fit goes on from has all steps, and lacks the last evaluation only.
+    """
+
+    def __init__(self) -> None:
+        self.evaluated_step = 0
+        self.finished = False
+        self._evaluated_before = 0
+        self._evaluation_open = False
+        self._pending = False
+        self._saved = (0, 0)
+        self._max_steps = -1
+        self._stop: Stop | None = None
+
+    # In the order of a fit
+
+    def load(self, trainer: Trainer, checkpoint: dict[str, Any]) -> None:
+        """Notes whether the evaluation of a checkpoint's step is still to be made.
+
+        Raises:
+            ValueError: If the checkpoint was not saved by this package, or by SLURM's requeue handler of Lightning.
+        """
+        file = Path(str(trainer.ckpt_path))
+        if "lws_evaluation" not in checkpoint:
+            raise ValueError(f"{file} is no checkpoint of a run of lws_lightning.")
+        if file.name.startswith("hpc_ckpt"):
+            raise ValueError(
+                f"Lightning has found {file}, which a SLURM job has left in the middle of a step, and would go on from it. "
+                "Move it away; to go on from another checkpoint, give it (--ckpt_path)."
+            )
+        step, evaluation = checkpoint["global_step"], checkpoint["lws_evaluation"]
+        self.evaluated_step = evaluation["done"]
+        at_end = 0 <= trainer.max_steps <= step
+        self._pending = self.evaluated_step != step and (evaluation["due"] or at_end)
+        self.finished = self._pending and at_end
+        if self.finished:  # with no step left Lightning would not even begin
+            self._max_steps = trainer.max_steps
+            trainer.fit_loop.epoch_loop.max_steps = step + 1
+
+    def begin(self, trainer: Trainer) -> None:
+        """Watches for signals; makes up for the evaluation that the checkpoint's run did not complete."""
+        self._evaluation_open = False
+        self._stop = Stop(trainer)
+        if self._pending:
+            self._pending = False
+            _evaluate(trainer)
+        if self.finished:
+            trainer.fit_loop.epoch_loop.max_steps = self._max_steps
+            self.finished = False
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Encloses what no signal may interrupt."""
+        return nullcontext() if self._stop is None else self._stop.hold()
+
+    def stop_flags(self, device: torch.device) -> Tensor:
+        """Returns which signals have reached this process, to be summed over ranks; see `Stop.flags`."""
+        assert self._stop is not None
+        return self._stop.flags(device)
+
+    def agree_to_stop(self, flags: Sequence[float]) -> None:
+        """Takes the sums of the flags of all ranks."""
+        assert self._stop is not None
+        self._stop.agree(flags)
+
+    def after_step(self, trainer: Trainer) -> None:
+        """Ends the fit if a signal asked for it; several ranks have agreed in the step's sums."""
+        if self._stop is not None:
+            if trainer.world_size == 1:
+                self._stop.agree_alone()
+            self._obey(trainer)
+
+    def after_evaluation_batch(self, trainer: Trainer) -> None:
+        """Ends the fit within an evaluation; several ranks wait for its end."""
+        if self._stop is not None and trainer.world_size == 1:
+            self._stop.agree_alone()
+            self._obey(trainer)
+
+    def evaluated(self, trainer: Trainer) -> None:
+        """Notes that all images of an evaluation are counted, before the callbacks record and save it."""
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._evaluated_before, self.evaluated_step = self.evaluated_step, trainer.global_step
+            self._evaluation_open = True
+
+    def after_evaluation(self, trainer: Trainer) -> None:
+        """Notes that all callbacks have heard of an evaluation; ends the fit if a signal asked for it."""
+        self._evaluation_open = False
+        if self._stop is None:
+            return
+        if trainer.world_size > 1:
+            flags = self._stop.flags(trainer.strategy.root_device)
+            distributed.all_reduce(flags)
+            self._stop.agree(flags.tolist())
+        else:
+            self._stop.agree_alone()
+        self._obey(trainer)
+
+    def finish(self, trainer: Trainer) -> None:
+        """Evaluates and saves the last step where the intervals have left it out."""
+        if self.evaluated_step != trainer.global_step and trainer.enable_validation:
+            _evaluate(trainer)
+        if self._saved != (trainer.global_step, self.evaluated_step):
+            _save(trainer)
+        if self._stop is not None:
+            self._stop.end()
+            self._stop = None
+
+    def save(self, trainer: Trainer, checkpoint: dict[str, Any]) -> None:
+        """Makes a checkpoint one of a complete step."""
+        complete_step_only(checkpoint)
+        due = trainer.state.fn == "fit" and evaluation_is_due(trainer)
+        # An error while the callbacks hear of an evaluation leaves some of them without it.
+        done = self._evaluated_before if trainer.interrupted and self._evaluation_open else self.evaluated_step
+        checkpoint["lws_evaluation"] = {"done": done, "due": due}
+        self._saved = trainer.global_step, done
+
+    def _obey(self, trainer: Trainer) -> None:
+        stop = self._stop
+        if stop is not None and stop.agreed is not None:
+            self._stop = None
+            save_on_exception(trainer, True)
+            stop.obey()
+
+
+def save_on_exception(trainer: Trainer, enabled: bool) -> None:
+    """Says whether the checkpoint callbacks save when an exception ends the run.
+
+    Saving takes all ranks, so of several it is enabled only for what all of them raise after the same step.
+    """
+    for callback in trainer.checkpoint_callbacks:
+        if hasattr(callback, "save_on_exception"):
+            callback.save_on_exception = enabled
+
+
+def complete_step_only(checkpoint: dict[str, Any]) -> None:
+    """Makes Lightning's counters in a checkpoint those of its last complete step, outside of any evaluation.
+
+    Args:
+        checkpoint: Changed in place.
+    """
+    loop = checkpoint.get("loops", {}).get("fit_loop", {})
+    evaluation = loop.get("epoch_loop.val_loop.batch_progress")
+    if evaluation is not None:
+        for counters in (evaluation["total"], evaluation["current"]):
+            counters["ready"] = counters["started"] = counters["processed"] = counters["completed"]
+    progress = loop.get("epoch_loop.batch_progress")
+    if progress is None or progress["total"]["ready"] == progress["total"]["processed"]:
+        return
+    # The step of this batch was undone. What remains is what Lightning saves at the end of the batch before.
+    for counters in (progress["total"], progress["current"]):
+        counters["ready"] = counters["started"] = counters["processed"]
+        counters["completed"] = counters["processed"] - 1
+    progress["is_last_batch"] = False
+    loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
+
+
+def evaluation_is_due(trainer: Trainer) -> bool:
+    """Returns whether a Trainer that fits evaluates after its last complete batch, by its options."""
+    if not trainer.enable_validation or trainer.global_step == 0:
+        return False
+    if 0 <= trainer.max_steps <= trainer.global_step:
+        return True
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress
+    batches = progress.total.processed
+    if trainer.check_val_every_n_epoch is not None:
+        if (trainer.current_epoch + 1) % trainer.check_val_every_n_epoch:
+            return False
+        batches = progress.current.processed
+    interval = trainer.val_check_batch  # None where evaluations are hours apart, infinite for an endless loader
+    return bool(batches and interval and batches % interval == 0)
+
+
+def _evaluate(trainer: Trainer) -> None:
+    """Evaluates within a fit, as Lightning does between two batches."""
+    trainer.validating = True
+    loop = trainer.fit_loop.epoch_loop.val_loop
+    loop.restarting = False  # from its first batch, whatever a checkpoint says
+    loop.run()
+    trainer.training = True
+
+
+def _save(trainer: Trainer) -> None:
+    """Writes the files that the first checkpoint callback would have written if its interval ended with this step.
+
+    One that keeps the best by a metric gets its `last` only.
+    """
+    callback = next((each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)), None)
+    if callback is None or getattr(trainer, "fast_dev_run", False):
+        return
+    paths = []
+    if callback.monitor is None and callback.save_top_k != 0:
+        now = {"step": torch.tensor(trainer.global_step), "epoch": torch.tensor(trainer.current_epoch)}
+        callback.best_model_path = callback.format_checkpoint_name({**trainer.callback_metrics, **now})
+        paths.append(callback.best_model_path)
+    if callback.save_last or not paths:
+        callback.last_model_path = callback.last_model_path or str(Path(str(callback.dirpath)) / "last.ckpt")
+        paths.append(callback.last_model_path)
+    for path in map(Path, paths):
+        if path.is_symlink() and trainer.is_global_zero:  # `save_last: link`; not into the file that it points to
+            path.unlink()
+        trainer.save_checkpoint(path, callback.save_weights_only)
