@@ -8,7 +8,7 @@ from torch import Tensor
 from lws_lightning.methods.checks import check_share
 from lws_lightning.methods.gated import GatedMethod
 from lws_lightning.networks import BaseNetwork, make_layers_and_heads, output_shapes
-from lws_lightning.sharing import ColumnNetwork, MixingUnit
+from lws_lightning.sharing import ColumnNetwork, MixingUnit, RunningStats
 
 __all__ = ["CrossStitch", "stitch_matrix"]
 
@@ -26,22 +26,24 @@ class CrossStitch(GatedMethod):
       columns, is mixed with its own activations only, and is read by head t from column t. A prediction of one task
       therefore needs all T columns, T times the parameters and arithmetic of a network of its own, and a training step
       computes T^2 batches.
-    - One T x T matrix a unit, or with `per_channel` one for each channel, as the paper has it.
+    - One T x T matrix for each channel of a unit, as the paper has it, or with `per_channel: false` one for all.
+    - Batch normalisation has running statistics of each task (`running_stats: per_task`), for a column sees the images
+      of all tasks, which it does not in the paper.
     - A unit starts with `same_task` on the diagonal and equal shares of the rest elsewhere. The paper, too, starts from
       values in [0, 1] whose rows are convex (for two tasks, 0.9 and 0.1 among others). As there, training does not keep
       them so.
     - The paper starts the columns from trained networks of the single tasks. Here, as for all methods, nothing is
       trained before.
     - The paper trains the units with SGD at 10^2 to 10^3 times the learning rate of the layers, because their gradients
-      are small. Adam divides by the size of a gradient, so that every parameter moves by about `lr` a step already. The
-      default factor of 10 lets an entry cross [0, 1] in about 100 steps at the learning rate of 1e-3; 100 would do so
-      in ten, which is noise.
+      are small. Adam divides by the size of a gradient, so that every parameter moves by about `lr` a step already;
+      faster units do worse here (docs/methods.md).
     - Layers that the base network calls common stay common to all tasks and are not mixed.
 
     Args:
         same_task: The initial weight of a column's own activations, in [0, 1].
         per_channel: Whether every channel has a matrix of its own.
         stitch_lr_factor: The units' learning rate is this times `lr`; positive.
+        running_stats: See `MultiTaskMethod`.
         **options: See `MultiTaskMethod`. `max_images_per_pass` counts an image of a task T times.
     """
 
@@ -49,14 +51,19 @@ class CrossStitch(GatedMethod):
     network: ColumnNetwork
 
     def __init__(
-        self, same_task: float = 0.9, per_channel: bool = False, stitch_lr_factor: float = 10.0, **options: Any
+        self,
+        same_task: float = 0.9,
+        per_channel: bool = True,
+        stitch_lr_factor: float = 1.0,
+        running_stats: RunningStats = "per_task",
+        **options: Any,
     ) -> None:
         check_share("same_task", same_task)
         if not stitch_lr_factor > 0:
             raise ValueError(f"stitch_lr_factor must be positive, or the units never move; it is {stitch_lr_factor}.")
         self._same_task, self._per_channel = same_task, per_channel
         self.gate_lr_factor = stitch_lr_factor
-        super().__init__(**options)
+        super().__init__(running_stats=running_stats, **options)
 
     def make_network(self, base: BaseNetwork) -> ColumnNetwork:
         """Makes T columns and the units."""

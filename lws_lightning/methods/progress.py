@@ -50,8 +50,8 @@ class FitProgress:
             raise ValueError(f"{file} is no checkpoint of a run of lws_lightning.")
         if file.name.startswith("hpc_ckpt"):
             raise ValueError(
-                f"Lightning has found {file}, which a SLURM job has left in the middle of a step, and would go on from it. "
-                "Move it away; to go on from another checkpoint, give it (--ckpt_path)."
+                f"Lightning has found {file}, which a SLURM job has left in the middle of a step, and would go on from "
+                "it. Move it away; to go on from another checkpoint, give it (--ckpt_path)."
             )
         step, evaluation = checkpoint["global_step"], checkpoint["lws_evaluation"]
         self.evaluated_step = evaluation["done"]
@@ -62,10 +62,15 @@ class FitProgress:
             self._max_steps = trainer.max_steps
             trainer.fit_loop.epoch_loop.max_steps = step + 1
 
+    def watch(self, trainer: Trainer) -> None:
+        """Takes the signals over from Lightning, once."""
+        if self._stop is None and trainer.state.fn == "fit":
+            self._stop = Stop(trainer)
+
     def begin(self, trainer: Trainer) -> None:
-        """Watches for signals; makes up for the evaluation that the checkpoint's run did not complete."""
+        """Makes up for the evaluation that the checkpoint's run did not complete."""
         self._evaluation_open = False
-        self._stop = Stop(trainer)
+        self.watch(trainer)
         if self._pending:
             self._pending = False
             _evaluate(trainer)
@@ -96,7 +101,7 @@ class FitProgress:
 
     def after_evaluation_batch(self, trainer: Trainer) -> None:
         """Ends the fit within an evaluation; several ranks wait for its end."""
-        if self._stop is not None and trainer.world_size == 1:
+        if self._stop is not None and trainer.world_size == 1 and not trainer.sanity_checking:
             self._stop.agree_alone()
             self._obey(trainer)
 
@@ -109,7 +114,7 @@ class FitProgress:
     def after_evaluation(self, trainer: Trainer) -> None:
         """Notes that all callbacks have heard of an evaluation; ends the fit if a signal asked for it."""
         self._evaluation_open = False
-        if self._stop is None:
+        if self._stop is None or trainer.sanity_checking:
             return
         if trainer.world_size > 1:
             flags = self._stop.flags(trainer.strategy.root_device)

@@ -25,12 +25,11 @@ _PART_OF_THE_STATE = frozenset(
     }
 )
 _REMEDIES = {"task_names": "It comes from the data: see data.tasks.", "seed": "See seed_everything."}
-_OF_NO_CONSEQUENCE = frozenset(
+_OF_THE_START = frozenset(
     {
         "initialization",
         "pretrained_weights",
         "perturb_copies",
-        "validation_prefix",
         "initial_probs",
         "initial_log_variance",
         "same_task",
@@ -41,16 +40,19 @@ _OF_NO_CONSEQUENCE = frozenset(
 
 
 def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Says aloud which options of a resumed run differ from its checkpoint's and are obeyed.
+    """Says aloud which options of a resumed run differ from its checkpoint's, and whether they are obeyed.
 
     Raises:
         ValueError: If one differs that the saved state depends on.
     """
-    ignored = {name for name in saved if name.startswith("_")} | _OF_NO_CONSEQUENCE
+    ignored = {name for name in saved if name.startswith("_")} | {"validation_prefix"}  # the data say that of theirs
     # Of what comes from the data the names of the tasks say most.
     for name in sorted(saved.keys() & current.keys() - ignored, key=lambda name: (name != "task_names", name)):
         old, new = _plain(saved[name]), _plain(current[name])
         if old == new:
+            continue
+        if name in _OF_THE_START:
+            rank_zero_warn(f"model.{name} has no effect here, because a run that resumes begins with its checkpoint.")
             continue
         added_or_dropped = {"running_stats": "per_task", "ema_decay": None}
         if name in _PART_OF_THE_STATE or (name in added_or_dropped and added_or_dropped[name] in (old, new)):

@@ -119,6 +119,10 @@ class TrainedMethod(PredictedMethod):
         self._set_learning_rates()
         self.progress.begin(self.trainer)
 
+    def on_validation_start(self) -> None:
+        """Watches for signals already where a fit begins with a sanity check."""
+        self.progress.watch(self.trainer)
+
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ends the run if a signal asked for it, now that the step is complete and all callbacks know of it."""
         self.progress.after_step(self.trainer)

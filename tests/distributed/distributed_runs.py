@@ -6,8 +6,8 @@ import signal
 import torch
 from distributed_small import Uneven, conv_without_norm, small_trainer
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import ModelCheckpoint
 from small import state_of, tiny_network
+from stopped_runs import INTERVAL, STEPS, Evaluations, Strike, saving, what_is_left
 
 import lws_lightning.methods as methods
 
@@ -50,24 +50,24 @@ def fit(
     }
 
 
-class CtrlC(Callback):
-    """Sends Ctrl-C to rank 1 in the middle of a step."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-        if trainer.global_rank == 1 and trainer.global_step == self.step:
-            signal.raise_signal(signal.SIGINT)
-
-
-def interrupt(folder, step):
-    """Trains with checkpoints until Ctrl-C."""
-    saves = ModelCheckpoint(folder, save_top_k=-1, every_n_train_steps=100)
+def stoppable(folder, ckpt_path=None, strike=None, decay=None, **options):
+    """Trains with checkpoints after evaluations; `strike` are the arguments of `Strike`."""
+    evaluations = Evaluations()
+    callbacks = [*([] if strike is None else [Strike(*strike)]), evaluations, saving(folder)]
+    datamodule = Uneven(batch_size=4, seed=1)
+    defaults = {"nes_samples": 4, "sgd_samples": 3, "nes_lr": 0.1, "network": tiny_network, "seed": 1}
+    module = methods.LearnedWeightSharing(**{**defaults, **datamodule.task_info, **options}, ema_decay=decay)
+    trainer = small_trainer(
+        folder, max_steps=STEPS, val_check_interval=INTERVAL, check_val_every_n_epoch=None, callbacks=callbacks,
+        enable_checkpointing=True,
+    )  # fmt: skip
     try:
-        fit(folder, trainer={"max_steps": 9, "callbacks": [saves, CtrlC(step)], "enable_checkpointing": True})
+        trainer.fit(module, datamodule=datamodule, ckpt_path=ckpt_path)
+    except SystemExit as error:
+        return error.code, evaluations.images
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning leaves it ignored
+    return what_is_left(folder, module, trainer, evaluations)
 
 
 def evaluate(folder, ckpt_path, **data):

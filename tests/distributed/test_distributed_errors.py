@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from distributed_runs import fit, interrupt
+from distributed_runs import fit
 from distributed_small import Uneven, small_trainer
 from lightning.pytorch.strategies import (
     DDPStrategy,
@@ -11,7 +11,7 @@ from lightning.pytorch.strategies import (
     ModelParallelStrategy,
     ParallelStrategy,
 )
-from small import assert_same, learned
+from small import learned
 
 from lws_lightning.methods import check_trainer
 
@@ -74,15 +74,3 @@ def test_processes_that_do_not_agree_do_not_start(pair, tmp_path, fault, named):
         assert name == "ValueError"
         assert named in message
         assert "do not agree" in message
-
-
-def test_ctrl_c_on_one_rank_stops_both_after_the_same_step(pair, tmp_path):
-    interrupted = pair(interrupt, tmp_path / "stopped", step=2)
-    assert [name for name, _ in interrupted] == ["SystemExit", "SystemExit"]  # Lightning turns Ctrl-C into it
-    (saved,) = (tmp_path / "stopped").rglob("*.ckpt")
-    checkpoint = torch.load(saved, weights_only=True)
-    assert checkpoint["global_step"] == 3
-    whole = pair(fit, tmp_path, trainer={"max_steps": 5})
-    resumed = pair(fit, tmp_path, trainer={"max_steps": 5}, ckpt_path=str(saved))
-    for rank in range(2):
-        assert_same(resumed[rank]["state"], whole[rank]["state"])

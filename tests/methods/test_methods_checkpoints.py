@@ -1,13 +1,17 @@
 """Checkpoints of whole runs: what they hold, resume, loading."""
 
+import inspect
+import re
 import warnings
 
 import pytest
 import torch
+from locations import REPOSITORY
 from saved_runs import Recorder, checkpointing, load
 from small import assert_same, digits, fixed, learned, state_of, tiny_network
 
-from lws_lightning import LearnedWeightSharing
+import lws_lightning
+from lws_lightning import LearnedWeightSharing, MultiTaskDataModule, MultiTaskMethod
 
 
 def test_default_checkpoint_of_one_epoch(tmp_path, quiet_trainer):
@@ -126,3 +130,36 @@ def test_a_checkpoint_does_not_import_code_by_itself(tmp_path, quiet_trainer, mo
         LearnedWeightSharing.load_from_checkpoint(path)
     for allowed in ({"trust_network": True}, {"network": tiny_network}):
         assert_same(state_of(LearnedWeightSharing.load_from_checkpoint(path, **allowed)), state_of(module))
+
+
+def options_of(base):
+    """Names of all options of all classes of this package that are derived from `base`."""
+    public = [getattr(lws_lightning, name) for name in lws_lightning.__all__]
+    names = set()
+    for kind in (kind for kind in public if isinstance(kind, type) and issubclass(kind, base)):
+        for part in kind.__mro__:
+            if part.__module__.startswith("lws_lightning.") and "__init__" in vars(part):
+                parameters = list(inspect.signature(part.__init__).parameters.values())[1:]
+                names |= {each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD}
+    return names
+
+
+@pytest.mark.parametrize(("base", "section"), [(MultiTaskMethod, "model"), (MultiTaskDataModule, "data")])
+def test_the_documentation_says_of_every_option_what_a_change_does_on_resume(base, section):
+    page = (REPOSITORY / "docs/resume.md").read_text(encoding="utf-8")
+    table = page[page.index("## Changed options") :]
+    named = {name.split(".")[-1] for name in re.findall(r"`([\w.]+)`", table)}
+    assert not options_of(base) - named, f"{section} options without a line"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("initialization", "torch"), ("perturb_copies", 0.1), ("initial_probs", [[[1.0]] * 4] * 2)]
+)
+def test_an_option_of_the_start_that_changes_on_resume_is_said_to_have_no_effect(tmp_path, quiet_trainer, name, value):
+    data, options = digits(), {"weights_per_layer": 1}
+    trainer = quiet_trainer(max_steps=2)
+    trainer.fit(learned(data, **options), datamodule=data)
+    trainer.save_checkpoint(tmp_path / "half.ckpt")
+    again = learned(data, **options, **{name: value})
+    with pytest.warns(UserWarning, match=rf"model\.{name} has no effect here"):
+        quiet_trainer(max_steps=3).fit(again, datamodule=data, ckpt_path=tmp_path / "half.ckpt")

@@ -1,7 +1,6 @@
 """`max_images_per_pass`: the same training in less memory."""
 
 import copy
-import signal
 import warnings
 import weakref
 

@@ -92,3 +92,54 @@ def test_early_stopping_counts_every_evaluation_once(quiet_trainer, tmp_path, un
         fit(quiet_trainer, tmp_path, 0.9, Strike(moment, "SIGINT"), evaluations=evaluations, **options)
     found = fit(quiet_trainer, tmp_path, 0.9, evaluations=evaluations, **options)
     assert_left_the_same(found, unbroken(quiet_trainer, 0.9, **options))
+
+
+@pytest.fixture
+def slurm(monkeypatch, tmp_path):
+    """A job of SLURM; returns the file that its `scontrol` writes its arguments into."""
+    calls = tmp_path / "scontrol.txt"
+    stub = tmp_path / "bin/scontrol"
+    stub.parent.mkdir()
+    stub.write_text(f"#!/bin/sh\necho $@ >> {calls}\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", str(stub.parent), prepend=":")
+    for name, value in {
+        "JOB_ID": 7, "JOB_NAME": "lws", "NTASKS": 1, "NTASKS_PER_NODE": 1, "PROCID": 0, "LOCALID": 0, "NODEID": 0,
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    return calls
+
+
+@pytest.mark.parametrize("moment", ["nes", "update", "before_step", "evaluation", "saving"])
+def test_slurms_signal_saves_a_complete_step_and_requeues_nothing(
+    quiet_trainer, tmp_path, unbroken, slurm, caplog, moment
+):
+    folder, evaluations = tmp_path / "run", Evaluations()
+    with pytest.raises(SystemExit) as stopped:
+        fit(quiet_trainer, folder, 0.9, Strike(moment, "SIGUSR1"), evaluations=evaluations)
+    assert stopped.value.code == 138
+    assert "Under SLURM a run does not requeue itself" in caplog.text
+    assert not slurm.exists()
+    assert not list(folder.rglob("hpc_ckpt*"))
+    found = fit(quiet_trainer, folder, 0.9, evaluations=evaluations)
+    assert_left_the_same(found, unbroken(quiet_trainer, 0.9))
+
+
+def test_signals_are_left_to_others_after_the_run(quiet_trainer, tmp_path):
+    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in watched]
+    fit(quiet_trainer, tmp_path / "whole", None, evaluations=Evaluations())
+    assert [signal.getsignal(number) for number in watched] == before
+    with pytest.raises(RuntimeError):
+        fit(quiet_trainer, tmp_path / "broken", None, Strike("gradient", "error"), evaluations=Evaluations())
+    assert [signal.getsignal(number) for number in watched] == before
+
+
+def test_a_program_keeps_its_own_sigusr1(quiet_trainer, tmp_path):
+    received = []
+    before = signal.signal(signal.SIGUSR1, lambda *arguments: received.append(arguments[0]))
+    try:
+        fit(quiet_trainer, tmp_path, None, Strike("gradient", "SIGUSR1"), evaluations=Evaluations())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert received == [signal.SIGUSR1]
