@@ -51,8 +51,8 @@ class Stop:
         if threading.current_thread() is threading.main_thread():
             if SLURMEnvironment.detect():
                 rank_zero_info(
-                    "Under SLURM a run does not requeue itself: SIGTERM and SIGUSR1 end it after a complete step, which "
-                    "is saved. To go on, give that checkpoint (--ckpt_path), or use `lws sweep`, which finds it."
+                    "Under SLURM a run does not requeue itself: SIGTERM and SIGUSR1 end it after a complete step, "
+                    "which is saved. To go on, give that checkpoint (--ckpt_path), or use `lws sweep`, which finds it."
                 )
             self._previous = {number: signal.signal(number, self._note) for number in self._numbers}
 

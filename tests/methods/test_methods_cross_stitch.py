@@ -76,21 +76,23 @@ class _Method(torch.nn.Module):
         return self.unit(inputs) if self.method == "forward" else self.unit.read(inputs, [1, 2])
 
 
+@pytest.mark.parametrize("running_stats", ["mean", "per_task"])
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_identity_matrices_make_independent_networks(per_channel):
+def test_identity_matrices_make_independent_networks(per_channel, running_stats):
     data = digits()
     batch = batch_of(data)
-    module = make(CrossStitch, data, same_task=1.0, per_channel=per_channel)
-    independent = fixed(data, "none")
+    module = make(CrossStitch, data, same_task=1.0, per_channel=per_channel, running_stats=running_stats)
+    independent = fixed(data, "none", running_stats=running_stats)
     losses, gradients = losses_and_gradients(module, batch)
     expected, wanted = losses_and_gradients(independent, batch, independent.assignment.unsqueeze(0))
     torch.testing.assert_close(losses, expected, **EXACT)
     for name, gradient in wanted.items():
         torch.testing.assert_close(gradients[name], gradient, **EXACT)
     independent.network.commit_running_stats()
-    # A column sees the images of all tasks, a network of its own does not; so its statistics are copied for inference.
-    for norm, other in zip(independent.network.norms(), module.network.norms(), strict=True):
-        other.load_state_dict(norm.state_dict())
+    module.network.commit_running_stats()
+    if running_stats == "mean":  # a column sees the images of all tasks, a network of its own does not
+        for norm, other in zip(independent.network.norms(), module.network.norms(), strict=True):
+            other.load_state_dict(norm.state_dict())
     module.eval()
     independent.eval()
     with torch.no_grad():
@@ -160,7 +162,7 @@ def test_two_and_two_steps_are_four_and_the_record_says_what_it_is(tmp_path, qui
     assert not torch.equal(matrix.diag(), torch.full((4,), 0.9))
     # 4 columns, each 4 filters 3x3 at 8x8 pixels and 64 x 8; units at 16 x 4 values, and at the last only one row
     columns = 4 * (4 * 9 * 64 + 64 * 8) + 4 * 4 * 64 + 4 * 8
-    blocks = 4 * (4 * 9 + 4 + 8 + 64 * 8 + 8) + 2 * 16
+    blocks = 4 * (4 * 9 + 4 + 8 + 64 * 8 + 8) + (4 + 8) * 16
     for name, classes in (("upright_digit", 10), ("upright_parity", 2)):
         cost = record["inference"][name]
         assert cost == {"parameters": blocks + 9 * classes, "multiply_adds": columns + 8 * classes}
