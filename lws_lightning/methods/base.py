@@ -66,9 +66,9 @@ class MultiTaskMethod(TrainedMethod):
         running_stats: How the running statistics of batch normalisation follow a step's visits: `mean` (once, towards
             the mean over the visits), `per_visit` (the authors' program) or `per_task` (as `mean`, but each task has
             statistics of its own, which costs its predictions nothing). The paper does not say.
-        initialization: `he_uniform` (what the paper says) or `torch` (PyTorch's own, which the authors' program
-            leaves in place; with few images it does better, see docs/design.md). None: as the network says,
-            `he_uniform` for the paper's.
+        initialization: `torch` (PyTorch's own, which the authors' program leaves in place and which most likely made
+            the paper's numbers) or `he_uniform` (what the paper says; with few images it does worse without sharing,
+            see docs/design.md). None: as the network says, `torch` for the paper's.
         learned_layers: Names of the layers that may be shared, with `*` and `?` as in file names, for example
             `["layer3.*", "layer4.*"]`. The others are common to all tasks. None: as the network says.
         pretrained_weights: What every copy of a layer starts from: a file with a state dict (`.pt`, `.safetensors`), or

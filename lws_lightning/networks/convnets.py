@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
-from lws_lightning.networks.initialization import he_uniform_
+from lws_lightning.networks.initialization import torch_default_
 
 __all__ = ["cifar100_convnet", "digits_convnet", "dkl_convnet", "omniglot_convnet"]
 
@@ -66,7 +66,7 @@ def omniglot_convnet(image_shape: Sequence[int]) -> BaseNetwork:
             OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), linear=nn.Linear(53, classes))
         )
 
-    return BaseNetwork(layers, make_head, prior_layers=2, initialise=he_uniform_)
+    return BaseNetwork(layers, make_head, prior_layers=2, initialise=torch_default_)
 
 
 def _convnet(
@@ -85,7 +85,7 @@ def _convnet(
             dense = OrderedDict(flatten=nn.Flatten(), **dense)
         layers.append(BaseLayer(f"dense{number}", nn.Sequential(dense)))
         features = out_features
-    return BaseNetwork(layers, lambda classes: nn.Linear(features, classes), prior_layers, he_uniform_)
+    return BaseNetwork(layers, lambda classes: nn.Linear(features, classes), prior_layers, torch_default_)
 
 
 def _conv_layers(

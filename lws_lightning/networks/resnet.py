@@ -7,7 +7,7 @@ from torch import nn
 from torchvision.models.resnet import BasicBlock
 
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
-from lws_lightning.networks.initialization import he_uniform_
+from lws_lightning.networks.initialization import torch_default_
 
 __all__ = ["resnet18_cifar100", "resnet18_omniglot"]
 
@@ -71,7 +71,7 @@ def _resnet18(
             OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), linear=nn.Linear(channels[-1], classes))
         )
 
-    return BaseNetwork(layers, make_head, prior_layers=4, initialise=he_uniform_)
+    return BaseNetwork(layers, make_head, prior_layers=4, initialise=torch_default_)
 
 
 def _residual_block(in_channels: int, out_channels: int, stride: int) -> nn.Module:

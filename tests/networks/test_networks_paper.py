@@ -191,14 +191,15 @@ def test_resnet18_is_torchvisions_but_for_stem_and_pooling():
         torch.testing.assert_close(head(nn.Sequential(stem, *blocks)(images)), whole(images))
 
 
-def test_every_convolution_and_dense_layer_is_initialised():
-    """Uniform He in the stem, both convolutions, the shortcut and the head."""
+@pytest.mark.parametrize(("initialization", "gain"), [(None, 1), ("torch", 1), ("he_uniform", 6)])
+def test_every_convolution_and_dense_layer_is_initialised(initialization, gain):
+    """The stem, both convolutions, the shortcut and the head; as PyTorch does it unless an option says otherwise."""
     base = resnet18_cifar100((3, 8, 8), channels=(64, 64, 128, 64))
-    network = make_multi_task_network(base, [5], [1] * 8, seed=0)
+    network = make_multi_task_network(base, [5], [1] * 8, seed=0, initialization=initialization)
     layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
     assert len(layers) == 1 + 16 + 3 + 1  # stem, blocks, shortcuts of the stages that halve the image, head
     for layer in layers:
-        bound = (6 / layer.weight[0].numel()) ** 0.5
+        bound = (gain / layer.weight[0].numel()) ** 0.5
         assert 0.9 * bound < layer.weight.abs().max() <= bound
 
 
@@ -275,6 +276,7 @@ def test_what_goes_beyond_the_paper_is_all_that_plus_adds(folder):
         "adam_eps": 1e-5,
         "clip_grad_norm": 1.0,
         "ema_decay": 0.995,
+        "initialization": "he_uniform",
     }
     if folder in ("dkl_mnist", "image_folders"):  # chosen on the first, see docs/research_notes.md
         added |= {"nes_lr": 3.3e-3, "weight_decay": 1e-3}
@@ -290,7 +292,7 @@ def test_the_fair_opponents_of_plus_train_as_it_does(prefix, sharing):
     learned, fixed, plain = (
         read(CONFIGS / f"{prefix}{name}.yaml") for name in ("learned_plus", f"{sharing}_plus", sharing)
     )
-    options = ("weight_decay", "adam_eps", "clip_grad_norm", "ema_decay")
+    options = ("weight_decay", "adam_eps", "clip_grad_norm", "ema_decay", "initialization")
     training = {name: learned["model"]["init_args"][name] for name in options}
     assert fixed["model"]["init_args"] == plain["model"]["init_args"] | training
     assert (fixed["data"], fixed["trainer"]) == (learned["data"], learned["trainer"])
