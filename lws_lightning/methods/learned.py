@@ -108,7 +108,10 @@ class LearnedWeightSharing(SearchedMethod):
     def on_train_start(self) -> None:
         """Says if `nes_lr` is so large that pi settles within the run whatever the losses are."""
         super().on_train_start()
-        steps, half_life = self.trainer.estimated_stepping_batches, drift_half_life(self.nes_samples, self.nes_lr)
+        steps, half_life = (
+            self.trainer.estimated_stepping_batches,
+            drift_half_life(self.nes_samples, self.nes_lr, self.sampling),
+        )
         if half_life < steps < float("inf"):
             rank_zero_info(
                 f"With nes_lr {self.nes_lr:g} and nes_samples {self.nes_samples} chance alone settles pi halfway in "

@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor
 
+from lws_lightning.search.distribution import Sampling
+
 __all__ = ["drift_half_life", "rank_utilities"]
 
 
@@ -39,21 +41,26 @@ def rank_utilities(losses: Tensor) -> Tensor:
     return (higher - lower).to(losses.dtype) / (population_size - 1)
 
 
-def drift_half_life(population_size: int, learning_rate: float) -> float:
+def drift_half_life(population_size: int, learning_rate: float, sampling: Sampling = "independent") -> float:
     r"""Returns in how many NES steps chance alone settles a categorical halfway, if the losses say nothing about it.
 
     Then its ranks are random, and the expected chance :math:`H = 1 - \sum_k \pi_k^2` that two draws differ falls by the
-    factor :math:`1 - \rho` in every step, with :math:`\rho = \eta^2 (S + 1) / (3 S (S - 1))` (independent draws, no
-    ties, no floor; docs/algorithm.md, "How much of the search is chance"; not in the paper).
+    factor :math:`1 - \rho` in every step, with :math:`\rho = \eta^2 (S + 1) / (3 S (S - 1))` (no ties, no floor;
+    docs/algorithm.md, "How much of the search is chance"; not in the paper). That is for independent draws. Systematic
+    ones are spread more evenly over the ranks, and :math:`\rho` is S / (S - 1) times as large, to within what the
+    rounding of S times a probability leaves.
 
     Args:
         population_size: S, at least 2.
         learning_rate: The step size eta of pi, not negative.
+        sampling: How the population is drawn.
 
     Returns:
         Steps after which the expected H is halved, infinity for a step size of 0.
     """
     rho = learning_rate**2 * (population_size + 1) / (3 * population_size * (population_size - 1))
+    if sampling == "systematic":
+        rho *= population_size / (population_size - 1)
     if rho == 0:
         return math.inf
     return math.log(0.5) / math.log1p(-rho) if rho < 1 else 0.0

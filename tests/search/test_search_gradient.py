@@ -251,6 +251,23 @@ def test_utilities_that_say_nothing_let_pi_drift_as_the_docs_say(size, copies):
     torch.testing.assert_close(after, kept * before, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("counts", [(2, 2), (2, 1, 1), (3, 1), (3, 2, 1)])
+def test_systematic_draws_drift_faster_as_the_docs_say(counts):
+    """Over all orders of the utilities, where every copy is drawn exactly as often as pi says."""
+    size, learning_rate = sum(counts), 0.3
+    distribution = SearchDistribution([len(counts)], 1, 0, torch.tensor(counts, dtype=F64).view(1, 1, -1) / size, F64)
+    before = 1 - distribution.probs.square().sum()
+    draws = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts)).view(size, 1, 1)
+    utilities = rank_utilities(torch.arange(size, dtype=F64))
+    orders = list(itertools.permutations(range(size)))
+    after = torch.zeros((), dtype=F64)
+    for order in orders:
+        gradient = distribution.natural_gradient(draws, utilities[list(order)])
+        after += (1 - (distribution.probs + learning_rate * gradient).square().sum()) / len(orders)
+    kept = 0.5 ** (1 / drift_half_life(size, learning_rate, "systematic"))
+    torch.testing.assert_close(after, kept * before, rtol=1e-12, atol=0)
+
+
 def test_the_half_life_of_a_drifting_pi():
     assert [round(drift_half_life(8, rate)) for rate in (0.1, 0.03, 0.01, 0.003)] == [1294, 14376, 129387, 1437638]
     assert drift_half_life(8, 0.0) == float("inf")
