@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Sluice,
         SoftLayerOrdering,
         UncertaintyWeighting,
+        UndirectedSharing,
     )
     from lws_lightning.search import SearchDistribution
     from lws_lightning.sharing import MultiTaskNetwork
@@ -52,6 +53,7 @@ __all__ = [
     "SoftLayerOrdering",
     "TaskData",
     "UncertaintyWeighting",
+    "UndirectedSharing",
 ]
 
 __version__ = "0.1.0"
@@ -77,6 +79,7 @@ _HOMES = {
         "Sluice",
         "SoftLayerOrdering",
         "UncertaintyWeighting",
+        "UndirectedSharing",
     ),
     "search": ("SearchDistribution",),
     "sharing": ("MultiTaskNetwork",),

@@ -14,6 +14,7 @@ from lws_lightning.methods.routing import RoutingNetworks
 from lws_lightning.methods.sluice import Sluice
 from lws_lightning.methods.soft_layer_ordering import SoftLayerOrdering
 from lws_lightning.methods.uncertainty import UncertaintyWeighting
+from lws_lightning.methods.undirected import UndirectedSharing
 
 __all__ = [
     "CrossStitch",
@@ -29,6 +30,7 @@ __all__ = [
     "SoftLayerOrdering",
     "TaskEvaluation",
     "UncertaintyWeighting",
+    "UndirectedSharing",
     "check_trainer",
     "method_from_checkpoint",
 ]

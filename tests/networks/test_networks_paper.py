@@ -213,7 +213,8 @@ OPPONENTS = {  # trained on tiny data by tests/test_cli.py
     "cifar100": {
         f"convnet_{method}"
         for method in ("cross_stitch", "early_stopping", "routing", "sluice", "soft_layer_ordering", "uncertainty")
-    },
+    }
+    | {"convnet_undirected"},
     "omniglot": {"convnet_soft_layer_ordering"},
 }
 STEPS = {"cifar100_convnet": 4000, "resnet18_cifar100": 20000, "omniglot_convnet": 20000, "resnet18_omniglot": 20000}
