@@ -144,7 +144,7 @@ class IndexedLoader(StepLoader):
         self.images = images
 
     def __iter__(self) -> Iterator[LazyStep]:  # type: ignore[override]
-        return (LazyStep(step, self.images) for step in super().__iter__())  # type: ignore[arg-type]
+        return (LazyStep(step, self.images) for step in super().__iter__())
 
 
 def fits_on(device: torch.device, images: Sequence[Images]) -> bool:
