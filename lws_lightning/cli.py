@@ -25,6 +25,7 @@ from lws_lightning.callbacks.folder import run_folder
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.export import export
 from lws_lightning.methods import MultiTaskMethod, check_trainer
+from lws_lightning.output import print_all_names
 from lws_lightning.predict import predict
 from lws_lightning.results import report
 from lws_lightning.sweep import sweep
@@ -116,6 +117,7 @@ def main(args: Sequence[str] | None = None) -> None:
     Args:
         args: Arguments instead of those of the command line.
     """
+    print_all_names()
     arguments = list(sys.argv[1:] if args is None else args)
     if arguments[:1] == ["report"]:
         report(arguments[1:])

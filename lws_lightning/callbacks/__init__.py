@@ -2,7 +2,16 @@
 
 from lws_lightning.callbacks.affinity import affinity_figure, affinity_of_assignment, affinity_of_probabilities
 from lws_lightning.callbacks.curve import rows_of_csv
-from lws_lightning.callbacks.drawing import copy_letter, ink_on, picture_png, picture_svg, shorten, text_width, tint
+from lws_lightning.callbacks.drawing import (
+    copy_letter,
+    ink_on,
+    literal_text,
+    picture_png,
+    picture_svg,
+    shorten,
+    text_width,
+    tint,
+)
 from lws_lightning.callbacks.folder import run_folder, write_atomically
 from lws_lightning.callbacks.pictures import assignment_figure, groups_text, probabilities_figure
 from lws_lightning.callbacks.progress import StepProgressBar
@@ -23,6 +32,7 @@ __all__ = [
     "copy_letter",
     "groups_text",
     "ink_on",
+    "literal_text",
     "picture_png",
     "picture_svg",
     "probabilities_figure",

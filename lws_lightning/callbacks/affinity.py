@@ -10,7 +10,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lws_lightning.callbacks.drawing import shorten, text_width
+from lws_lightning.callbacks.drawing import literal_text, shorten, text_width
 
 __all__ = ["affinity_figure", "affinity_of_assignment", "affinity_of_probabilities"]
 
@@ -51,6 +51,7 @@ def affinity_of_assignment(assignment: Tensor) -> Tensor:
     return (assignment[:, :, None] == assignment[:, None, :]).double()
 
 
+@literal_text()
 def affinity_figure(
     affinity: Tensor,
     layer_names: Sequence[str],
@@ -105,10 +106,10 @@ def affinity_figure(
     width, height = max(body_width + 0.7, widest + 0.35), head + body + 0.1
 
     figure = Figure(figsize=(width, height))
-    figure.text(0.15 / width, 1 - 0.12 / height, title, size=12, weight="bold", va="top", parse_math=False)
+    figure.text(0.15 / width, 1 - 0.12 / height, title, size=12, weight="bold", va="top")
     figure.text(
         *(0.15 / width, 1 - 0.4 / height, "\n".join(lines)),
-        size=9, va="top", color="#333333", linespacing=1.25, parse_math=False,
+        size=9, va="top", color="#333333", linespacing=1.25,
     )  # fmt: skip
 
     def axes_at(x: float, top: float, length: float) -> Axes:
@@ -119,13 +120,13 @@ def affinity_figure(
     axes.set_title(shorten(layer_names[0]) if layers == 1 else "mean over layers", size=10, loc="left", pad=4)
     shown = range(0, tasks, math.ceil(0.13 / cell))
     ticks, labels = [task + 0.5 for task in shown], [names[task] for task in shown]
-    axes.set_yticks(ticks, labels, size=size, parse_math=False)
-    axes.set_xticks(ticks, labels, size=size, rotation=90 if upright else 0, parse_math=False)
+    axes.set_yticks(ticks, labels, size=size)
+    axes.set_xticks(ticks, labels, size=size, rotation=90 if upright else 0)
     for layer, text in enumerate(titles):
         x = left + side + 0.25 + layer % columns * panel
         axes = axes_at(x, head + layer // columns * (small + 0.4), small)
         _draw(axes, values[layer], 0 if many else number_size)
-        axes.set_title(text, size=9, loc="left", pad=4, parse_math=False)
+        axes.set_title(text, size=9, loc="left", pad=4)
     length = max(side, 1.2)
     bar = figure.add_axes((body_width / width, (height - head - length) / height, 0.14 / width, length / height))
     figure.colorbar(mesh, cax=bar, ticks=[0, 0.25, 0.5, 0.75, 1]).ax.tick_params(labelsize=8)

@@ -1,6 +1,8 @@
 """What the pictures are drawn with: letters, colours, widths of texts, rendering. No pyplot, nothing global."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +19,7 @@ __all__ = [
     "copy_colour",
     "copy_letter",
     "ink_on",
+    "literal_text",
     "picture_array",
     "picture_png",
     "picture_svg",
@@ -34,6 +37,13 @@ _PALETTE = (
 )
 PALE = 0.28  # how much of its colour a copy keeps that one task uses alone
 _MAX_NAME = 28
+
+
+@contextmanager
+def literal_text() -> Iterator[None]:
+    """Lets all text that is made stand for itself: a name may hold `$`, `_` and backslashes. Decorates what draws."""
+    with rc_context({"text.parse_math": False, "text.usetex": False}):
+        yield
 
 
 def copy_letter(index: int) -> str:
@@ -97,6 +107,7 @@ def ink_on(colour: tuple[float, float, float]) -> str:
 
 
 @lru_cache(maxsize=1024)
+@literal_text()
 def text_width(text: str, size: float) -> float:
     """Returns the width of a line of text in inches, in matplotlib's default font."""
     if not text.strip():

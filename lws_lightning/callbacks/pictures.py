@@ -12,13 +12,23 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from torch import Tensor
 
-from lws_lightning.callbacks.drawing import PALE, copy_colour, copy_letter, ink_on, shorten, text_width, tint
+from lws_lightning.callbacks.drawing import (
+    PALE,
+    copy_colour,
+    copy_letter,
+    ink_on,
+    literal_text,
+    shorten,
+    text_width,
+    tint,
+)
 
 __all__ = ["assignment_figure", "groups_text", "probabilities_figure"]
 
 _MAX_NUMBERS = 400  # a panel with more numbers takes seconds to draw and cannot be read
 
 
+@literal_text()
 def assignment_figure(
     assignment: Tensor,
     layer_names: Sequence[str],
@@ -77,7 +87,7 @@ def assignment_figure(
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(0, height))
     axes.axis("off")
-    axes.text(0.15, height - 0.12, title, size=12, weight="bold", va="top", parse_math=False)
+    axes.text(0.15, height - 0.12, title, size=12, weight="bold", va="top")
     axes.text(0.15, height - 0.4, "\n".join(caption), size=9, va="top", color="#333333", linespacing=1.25)
     letter_size = 11 if cell >= 0.34 and max(map(max, rows)) < 26 else 9
     for layer, row in enumerate(rows):
@@ -122,11 +132,11 @@ def assignment_figure(
             rotation=90 if upright else 0,
             ha="center",
             va="top",
-            parse_math=False,
         )
     return figure
 
 
+@literal_text()
 def probabilities_figure(
     probs: Tensor,
     layer_names: Sequence[str],
@@ -187,9 +197,9 @@ def probabilities_figure(
             )
             panel = values[layer, :, :size]
             mesh = _draw_panel(axes, panel, 0 if not numbers else 9 if cell > 0.4 else 7)
-            axes.set_title(titles[layer], size=10, loc="left", pad=4, parse_math=False)
+            axes.set_title(titles[layer], size=10, loc="left", pad=4)
             if layer == members[0]:
-                axes.set_yticks(np.arange(tasks) + 0.5, names, size=label_size, parse_math=False)
+                axes.set_yticks(np.arange(tasks) + 0.5, names, size=label_size)
             else:
                 axes.set_yticks([])
             axes.tick_params(length=0)

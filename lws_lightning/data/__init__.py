@@ -4,10 +4,10 @@ from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.cifar100 import CIFAR100CoarseLabel
 from lws_lightning.data.digits import Digits
 from lws_lightning.data.dkl_mnist import DKLMNIST
+from lws_lightning.data.file_names import is_image, is_passed_over, kinds_of
 from lws_lightning.data.folders import ImageFolders
 from lws_lightning.data.image_decoding import Decoder, ResizeMode
 from lws_lightning.data.image_reading import try_decoding
-from lws_lightning.data.image_scan import IMAGE_SUFFIXES
 from lws_lightning.data.omniglot import Omniglot
 from lws_lightning.data.sampler import EvaluationBatches, StepBatches, StepSampler, balanced_indices
 from lws_lightning.data.streaming import StreamedImages
@@ -15,7 +15,6 @@ from lws_lightning.data.tasks import TaskData, stratified_subset
 
 __all__ = [
     "DKLMNIST",
-    "IMAGE_SUFFIXES",
     "CIFAR100CoarseLabel",
     "Decoder",
     "Digits",
@@ -29,6 +28,9 @@ __all__ = [
     "StreamedImages",
     "TaskData",
     "balanced_indices",
+    "is_image",
+    "is_passed_over",
+    "kinds_of",
     "stratified_subset",
     "try_decoding",
 ]

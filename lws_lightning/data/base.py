@@ -14,7 +14,7 @@ from lws_lightning.batches import Distribute, EvaluationBatch, StepBatch
 from lws_lightning.data.checkpoint import compare_with_checkpoint
 from lws_lightning.data.checks import require_at_least, require_fraction, require_one_of
 from lws_lightning.data.digest import images_digest
-from lws_lightning.data.on_device import DeviceImages, IndexedStep, IndexedSteps, OnDevice, fits_on
+from lws_lightning.data.on_device import DeviceImages, IndexedLoader, IndexedSteps, OnDevice, fits_on
 from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepLoader, StepSampler
 from lws_lightning.data.splits import Validation, split_training_images
 from lws_lightning.data.streaming import Images, all_images
@@ -214,23 +214,19 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         images, labels = zip(*self._sources("train"), strict=True)
         ranks = self._ranks() if self.distribute == "examples" else (0, 1)
         steps = StepBatches(images, labels, self.batch_size, self.seed, self.augmentation(), *ranks)
-        sampler = StepSampler(self._steps_done, len(steps))
+        trainer = self.trainer  # a callback may train by another one within this run, which then is `self.trainer`
+        sampler = StepSampler(lambda: 0 if trainer is None else int(trainer.global_step), len(steps))
         if not self._keeps_on_device(images):
             return StepLoader(steps, sampler=sampler, **self._loader_options())
-        self._device_images = DeviceImages(images)
-        indexed: Any = IndexedSteps(steps, [len(of_task) for of_task in labels])  # completed on their way
-        return StepLoader(indexed, sampler=sampler, **self._loader_options())
-
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Moves a batch to the device; that of a step takes its images from those that are there already."""
-        if isinstance(batch, IndexedStep):
-            assert self._device_images is not None
-            return self._device_images.complete(batch, device)
-        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+        if self._device_images is None:
+            self._device_images = DeviceImages(images)
+        indexed: Any = IndexedSteps(steps, [len(of_task) for of_task in labels])
+        return IndexedLoader(indexed, sampler=sampler, images=self._device_images, **self._loader_options())
 
     def teardown(self, stage: str) -> None:
         """Frees the copy of the images on the device."""
-        self._device_images = None
+        if self._device_images is not None:
+            self._device_images.free()
 
     def val_dataloader(self) -> DataLoader[EvaluationBatch]:
         """Returns the loader of the validation images, or of the test images with `validation: none`."""
@@ -292,9 +288,6 @@ class MultiTaskDataModule(LightningDataModule, ABC):
     def _sources(self, split: Split) -> list[tuple[Images, Tensor]]:
         self.setup()
         return list(self._splits[split])
-
-    def _steps_done(self) -> int:
-        return 0 if self.trainer is None else int(self.trainer.global_step)
 
     def _ranks(self) -> tuple[int, int]:
         """Returns this process's number and how many there are."""

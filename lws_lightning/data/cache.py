@@ -13,11 +13,15 @@ __all__ = ["ArrayCache", "fingerprint"]
 
 
 def fingerprint(files: Iterable[Path], folder: Path) -> str:
-    """Returns a hash of the names below `folder`, the sizes and the modification times of `files`."""
+    """Returns a hash of the names below `folder` of `files`, and of what changes when one is written or exchanged.
+
+    That is size, modification time, inode and time of the inode's change: other content may keep the first two.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(files):
         status = file.stat()
-        line = f"{file.relative_to(folder).as_posix()}\0{status.st_size}\0{status.st_mtime_ns}\n"
+        name, times = file.relative_to(folder).as_posix(), f"{status.st_mtime_ns}\0{status.st_ctime_ns}"
+        line = f"{name}\0{status.st_size}\0{times}\0{status.st_dev}\0{status.st_ino}\n"
         digest.update(line.encode(errors="surrogateescape"))  # names that are no UTF-8
     return digest.hexdigest()
 

@@ -1,17 +1,32 @@
 """From an image file of any kind to bytes of one size."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 __all__ = ["Decoder", "ResizeMode", "check_size"]
 
 ResizeMode = Literal["stretch", "pad", "crop"]
+
+_LARGE = 100_000_000  # pixels; larger images are decoded one at a time, those of JPEG to an eighth of a side at least
+_MOST = 1_000_000_000  # pixels that are decoded of one image, with some copies 10 GB
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -19,7 +34,8 @@ class Decoder:
     """Reads an image file as `(C, H, W)` uint8. What it returns depends on the file and these options alone.
 
     The image is turned as its EXIF data say; of an animation the first frame counts. 16-bit grey values are scaled to
-    8 bits, transparent parts are laid over `background`, and every other kind of image is converted by Pillow.
+    8 bits, transparent parts are laid over `background`, and every other kind of image is converted by Pillow. A JPEG
+    file of more than 100 megapixels is made smaller while it is decoded, to at least twice the size.
 
     Args:
         size: (H, W).
@@ -45,9 +61,13 @@ class Decoder:
         Raises:
             Exception: The file cannot be read as an image; Pillow raises errors of many kinds.
         """
-        with Image.open(file) as opened:
-            opened.load()  # raises where the file is cut short
-            image = self._with_channels(ImageOps.exif_transpose(opened))
+        with _own_limit(), Image.open(file) as opened:
+            large = opened.width * opened.height > _LARGE
+            with _ONE_AT_A_TIME if large else nullcontext():
+                if large:
+                    self._make_smaller(opened)
+                opened.load()  # raises where the file is cut short
+                image = self._with_channels(_upright(opened))
         array = np.array(self._resized(image))  # a copy, since Pillow's own memory is read-only
         return torch.from_numpy(array).view(*self.size, self.channels).permute(2, 0, 1).contiguous()
 
@@ -60,6 +80,13 @@ class Decoder:
             "background": self.background,
             "interpolation": "bilinear",
         }
+
+    def _make_smaller(self, opened: Image.Image) -> None:
+        """Lets a JPEG file be decoded to a smaller image; other kinds cannot be."""
+        sides = f"{opened.width:,} x {opened.height:,}"
+        opened.draft(None, (2 * max(self.size),) * 2)  # turned or not
+        if opened.width * opened.height > _MOST:
+            raise ValueError(f"{sides} pixels are more than the {_MOST:,} that are read of one image; make it smaller")
 
     def _with_channels(self, image: Image.Image) -> Image.Image:
         if image.mode.startswith("I") or image.mode == "F":
@@ -80,6 +107,39 @@ class Decoder:
             return ImageOps.fit(image, size, Image.Resampling.BILINEAR)
         grey = self.background if self.channels == 1 else (self.background,) * 3
         return ImageOps.pad(image, size, Image.Resampling.BILINEAR, color=grey)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Turns an image as its EXIF data say; nothing else of these is looked at, and broken ones say nothing."""
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # whatever the bytes lead to
+        turn = None
+    return image if turn is None else image.transpose(turn)
+
+
+class _PillowsLimit:
+    """Pillow's own limit of pixels, which is to protect from strangers' files, and how many now decode without it."""
+
+    lock = threading.Lock()
+    users = 0
+    value: int | None = None
+
+
+@contextmanager
+def _own_limit() -> Iterator[None]:
+    """Takes Pillow's limit away as long as images are decoded here; it is one for all threads."""
+    with _PillowsLimit.lock:
+        if _PillowsLimit.users == 0:
+            _PillowsLimit.value, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        _PillowsLimit.users += 1
+    try:
+        yield
+    finally:
+        with _PillowsLimit.lock:
+            _PillowsLimit.users -= 1
+            if _PillowsLimit.users == 0:
+                Image.MAX_IMAGE_PIXELS = _PillowsLimit.value
 
 
 def _from_wide(image: Image.Image) -> Image.Image:

@@ -6,15 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["IMAGE_SUFFIXES", "LAYOUT", "TaskFolder", "scan_tasks"]
+from lws_lightning.data.file_names import is_image, is_passed_over, kinds_of
 
-IMAGE_SUFFIXES = frozenset(
-    {
-        ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif",
-        ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".tga", ".pcx",
-    }
-)  # fmt: skip
-"""What counts as an image, by the end of its name in lower case."""
+__all__ = ["LAYOUT", "TaskFolder", "scan_tasks"]
 
 LAYOUT = (
     "ROOT/<task>/<class>/*.png, or with test images of their own ROOT/<task>/train/<class>/*.png and "
@@ -22,7 +16,6 @@ LAYOUT = (
 )
 
 _PARTS = {"train": "train", "test": "test", "val": "validation", "valid": "validation", "validation": "validation"}
-_NOT_MEANT = frozenset({"thumbs.db", "desktop.ini", "__macosx"})  # and whatever begins with a dot
 
 
 @dataclass
@@ -92,8 +85,8 @@ def _scan_task(folder: Path) -> TaskFolder:
     if _undecodable(folder.name):
         task.problems.append(f"{folder!r}: its name is not valid text; rename it.")
     folders, files = _listing(folder)
-    images = [file for file in files if _is_image(file)]
-    task.strangers += [str(file) for file in files if not _is_image(file)]
+    images = [file for file in files if is_image(file.name)]
+    task.strangers += [str(file) for file in files if not is_image(file.name)]
     if images:
         task.problems.append(
             f"{folder}: {_count(len(images), 'image')} outside of the class folders, such as {images[0].name!r}; "
@@ -115,9 +108,10 @@ def _scan_task(folder: Path) -> TaskFolder:
     empty = [name for name, files in zip(task.class_names, task.parts.get("train", []), strict=True) if not files]
     if empty:
         place = folder / "train" if divided else folder
+        others = [file for file in task.strangers if Path(file).parent in [place / name for name in empty]]
         task.problems.append(
             f"{place}: no images in the class folder{'s' * (len(empty) > 1)} {_names(empty)}; put images there, or "
-            "remove the folder."
+            f"remove the folder.{f' There, {kinds_of(others)}.' if others else ''}"
         )
     return task
 
@@ -134,8 +128,8 @@ def _scan_parts(task: TaskFolder, folders: Sequence[Path]) -> None:
     for folder in (each for each in folders if each.name in _PARTS):
         part = _PARTS[folder.name]
         inside, files = _listing(folder)
-        task.strangers += [str(file) for file in files if not _is_image(file)]
-        if any(_is_image(file) for file in files):
+        task.strangers += [str(file) for file in files if not is_image(file.name)]
+        if any(is_image(file.name) for file in files):
             task.problems.append(f"{folder}: images outside of the class folders; put each into that of its class.")
         if part in found:
             task.problems.append(f"{task.folder}: there is more than one folder of validation images; keep one.")
@@ -163,8 +157,8 @@ def _scan_classes(task: TaskFolder, folder: Path, classes: Sequence[Path]) -> tu
                 f"{each}: there are folders in it, such as {folders[0].name!r}, where images are expected. Expected is "
                 f"{LAYOUT}."
             )
-        files_of.append([str(file) for file in files if _is_image(file)])
-        task.strangers += [str(file) for file in files if not _is_image(file)]
+        files_of.append([str(file) for file in files if is_image(file.name)])
+        task.strangers += [str(file) for file in files if not is_image(file.name)]
     return tuple(each.name for each in classes), files_of
 
 
@@ -174,14 +168,10 @@ def _listing(folder: Path) -> tuple[list[Path], list[Path]]:
     files: list[Path] = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.name.startswith(".") or entry.name.lower() in _NOT_MEANT:
+            if is_passed_over(entry.name):
                 continue
             (folders if entry.is_dir() else files).append(folder / entry.name)
     return folders, files
-
-
-def _is_image(file: Path) -> bool:
-    return file.suffix.lower() in IMAGE_SUFFIXES
 
 
 def _undecodable(name: str) -> bool:

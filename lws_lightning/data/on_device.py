@@ -1,17 +1,17 @@
 """Training images that lie on the device already, so that a step only sends which of them it takes."""
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from lws_lightning.batches import StepBatch, TaskBatch
-from lws_lightning.data.sampler import Phase, StepBatches
+from lws_lightning.data.sampler import Phase, StepBatches, StepLoader
 from lws_lightning.data.streaming import Images
 
-__all__ = ["DeviceImages", "IndexedStep", "IndexedSteps", "OnDevice", "fits_on"]
+__all__ = ["DeviceImages", "IndexedLoader", "IndexedStep", "IndexedSteps", "LazyStep", "OnDevice", "fits_on"]
 
 OnDevice = Literal["auto"] | bool
 """Whether the training images are kept on the device: see `MultiTaskDataModule`."""
@@ -32,7 +32,7 @@ class IndexedBatch(NamedTuple):
 
 
 class IndexedStep(NamedTuple):
-    """A `StepBatch` whose images are to be taken on the device; augmented ones, made anew each time, are there."""
+    """A `StepBatch` without its images; augmented ones, made anew each time, are there."""
 
     nes: IndexedBatch | TaskBatch
     sgd: IndexedBatch | TaskBatch
@@ -87,6 +87,64 @@ class DeviceImages:
             self._copy = torch.cat(self._images).to(sent.device)
         images = self._copy.index_select(0, sent.flatten())
         return TaskBatch(images.view(*sent.shape, *images.shape[1:]), labels)
+
+    def take(self, batch: IndexedBatch | TaskBatch) -> TaskBatch:
+        """Returns a batch with its images, taken from the memory of the host."""
+        if isinstance(batch, TaskBatch):
+            return batch
+        starts = torch.tensor([0, *map(len, self._images[:-1])]).cumsum(0).tolist()
+        rows = zip(self._images, batch.indices, starts, strict=True)
+        return TaskBatch(torch.stack([images[index - start] for images, index, start in rows]), batch.labels)
+
+    def free(self) -> None:
+        """Frees the copy; a batch that asks for one makes it anew."""
+        self._copy = None
+
+
+class LazyStep:
+    """A step that has its images wherever they are asked for: on a device by `to`, as Lightning does, or here.
+
+    Args:
+        step: Which images.
+        images: Those of all tasks.
+    """
+
+    def __init__(self, step: IndexedStep, images: DeviceImages) -> None:
+        self._step, self._images = step, images
+
+    @property
+    def nes(self) -> TaskBatch:
+        """As that of `StepBatch`."""
+        return self._images.take(self._step.nes)
+
+    @property
+    def sgd(self) -> TaskBatch:
+        """As that of `StepBatch`."""
+        return self._images.take(self._step.sgd)
+
+    def __iter__(self) -> Iterator[TaskBatch]:
+        return iter((self.nes, self.sgd))
+
+    def to(self, device: torch.device) -> StepBatch:
+        """Returns the step on a device, its images taken there."""
+        return self._images.complete(self._step, device)
+
+
+class IndexedLoader(StepLoader):
+    """A loader whose processes send the indices of images only.
+
+    Args:
+        *args: See `DataLoader`; the data set is an `IndexedSteps`.
+        images: What its steps take their images from.
+        **kwargs: See `DataLoader`.
+    """
+
+    def __init__(self, *args: Any, images: DeviceImages, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.images = images
+
+    def __iter__(self) -> Iterator[LazyStep]:  # type: ignore[override]
+        return (LazyStep(step, self.images) for step in super().__iter__())
 
 
 def fits_on(device: torch.device, images: Sequence[Images]) -> bool:

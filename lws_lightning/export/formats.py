@@ -3,6 +3,7 @@
 Every format keeps the same metadata, as JSON where it only knows text.
 """
 
+import copy
 import json
 import warnings
 from collections.abc import Callable, Mapping
@@ -121,7 +122,9 @@ def _onnx_predict(path: Path) -> Predict:
 def _write_safetensors(network: nn.Sequential, metadata: Metadata, images: Tensor, path: Path) -> None:
     from safetensors.torch import save_file
 
-    save_file(network.state_dict(), path, metadata={"metadata": json.dumps(metadata, ensure_ascii=False)})
+    # Clones: the format refuses tensors that share memory, as those of a module do that stands in two places.
+    weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    save_file(weights, path, metadata={"metadata": json.dumps(metadata, ensure_ascii=False)})
 
 
 def _read_safetensors(path: Path, network: nn.Sequential) -> tuple[Predict, Metadata]:
@@ -146,7 +149,9 @@ def _with_weights(network: nn.Sequential, weights: Mapping[str, Tensor]) -> Pred
     different = set(network.state_dict()) ^ set(weights)
     if different:
         raise ValueError(f"the file and the network differ in {sorted(different)}")
-    return lambda images: torch.func.functional_call(network, dict(weights), (images,))
+    read = copy.deepcopy(network)
+    read.load_state_dict(dict(weights))
+    return read
 
 
 FORMATS: dict[str, Format] = {

@@ -39,10 +39,10 @@ def source_of(network: nn.Sequential, images: Tensor) -> str | None:
 
 def _expression(module: nn.Module, indent: str = "") -> str | None:
     kind = type(module)
-    if kind is nn.Sequential:
+    if isinstance(module, nn.Sequential) and kind is nn.Sequential:
         deeper = indent + "    "
         parts = []
-        for name, child in module.named_children():
+        for name, child in zip(module._modules, module, strict=True):  # one may stand in several places
             of_child = _expression(child, deeper)
             if of_child is None:
                 return None

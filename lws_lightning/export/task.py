@@ -1,5 +1,6 @@
 """From a method to a model file of one task, proven equal before it is there."""
 
+import copy
 import os
 import tempfile
 from collections.abc import Sequence
@@ -112,16 +113,21 @@ def _random_images(size: int, image_shape: Sequence[int]) -> Tensor:
 
 @torch.no_grad()
 def _own_predictions(method: MultiTaskMethod, task: int, batches: Sequence[Tensor]) -> list[Tensor]:
-    """Computes logits as the method itself does, from images in [0, 1]."""
+    """Computes logits with the method's own networks, from images in [0, 1].
+
+    In float32 on the CPU, as the file will: after a training in half precision or on a GPU the networks as they lie
+    there round by far more than what is compared.
+    """
     normalization = method.data_record.normalization(method.image_shape[0])
+    networks = copy.deepcopy(method.networks_for_inference(task)).cpu().float()
     logits = []
-    with method.networks_for_inference(task).evaluating():
+    with networks.evaluating():
         for images in batches:
             inputs = images
             if normalization is not None:
                 mean, std = (torch.tensor(values).view(-1, 1, 1) for values in normalization)
                 inputs = (images - mean) / std
-            logits.append(method(inputs.to(method.device), task).float().cpu())
+            logits.append(networks.forward_task(inputs, method.assignment, task))
     return logits
 
 

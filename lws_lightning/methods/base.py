@@ -141,9 +141,10 @@ class MultiTaskMethod(TrainedMethod):
         self.image_shape = tuple(image_shape)
         self.initialization, self.perturb_copies = initialization, perturb_copies
         base = build_network(network, image_shape, pretrained_weights)
-        self.base = self.choose_base(choose_learned_layers(base, learned_layers))
-        self.layer_names = [part.name for part in self.base.learned_layers]
-        self.network = self.make_network(self.base)
+        base = self.choose_base(choose_learned_layers(base, learned_layers))
+        self.block_names = [part.name for part in base.layers]
+        self.layer_names = [part.name for part in base.learned_layers]
+        self.network = self.make_network(base)  # the base itself is not kept: it may hold functions, not to be pickled
         self.network.set_running_stats(running_stats)
         self.ema_decay = ema_decay
         self.average = None if ema_decay is None else copy.deepcopy(self.network).requires_grad_(False)

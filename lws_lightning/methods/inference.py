@@ -85,11 +85,20 @@ def _count_all(network: TaskNetworks, assignment: Any, image_shape: tuple[int, .
 
 def _count(module: nn.Module, inputs: Tensor, device: str | None) -> int:
     """Counts the multiply-adds of a call, with weights and inputs moved to a device unless it is None."""
-    weights = dict(chain(module.named_parameters(), module.named_buffers()))
+    # Each tensor of each module once: functional_call would leave a module that stands in two places without its own.
+    weights = {
+        f"{place}.{name}": tensor
+        for place, part in module.named_modules()
+        for name, tensor in chain(
+            part.named_parameters(recurse=False, remove_duplicate=False),
+            part.named_buffers(recurse=False, remove_duplicate=False),
+        )
+    }
+    weights = {name.removeprefix("."): tensor for name, tensor in weights.items()}
     like = next(iter(weights.values()), inputs)
     inputs = inputs.to(device or like.device, like.dtype)
     if device is not None:
         weights = {name: tensor.to(device) for name, tensor in weights.items()}
     with FlopCounterMode(display=False) as counter:
-        torch.func.functional_call(module, weights, (inputs,))
+        torch.func.functional_call(module, weights, (inputs,), tie_weights=False)
     return int(counter.get_total_flops()) // 2

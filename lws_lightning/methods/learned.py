@@ -173,7 +173,9 @@ class LearnedWeightSharing(SearchedMethod):
         expected_users = self.distribution.probs.sum(1)  # (L, max K)
         for index, number, block in self.network.copies():
             if index is not None:
-                _scale_gradients(block, tasks / float(expected_users[index, number]))
+                use = float(expected_users[index, number])
+                # A copy that is used so rarely is not drawn; divided by next to nothing, its zeros would be no numbers.
+                _scale_gradients(block, tasks / use if use > 1e-12 else 0.0)
         for head in self.network.heads:
             _scale_gradients(head, tasks)
 

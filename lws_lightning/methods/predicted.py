@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from lws_lightning.batches import PredictionBatch
 from lws_lightning.methods.evaluated import EvaluatedMethod
 from lws_lightning.methods.record import DataRecord
-from lws_lightning.networks import BaseNetwork
 from lws_lightning.sharing import MultiTaskNetwork, plain_chain
 
 __all__ = ["PredictedMethod"]
@@ -17,7 +16,7 @@ __all__ = ["PredictedMethod"]
 class PredictedMethod(EvaluatedMethod):
     """T networks whose checkpoints say what is needed to use them without the data."""
 
-    base: BaseNetwork
+    block_names: list[str]
     num_classes: list[int]
     image_shape: tuple[int, ...]
     _data_record: DataRecord | None = None
@@ -77,7 +76,7 @@ class PredictedMethod(EvaluatedMethod):
                 "works; to export, train a method that chooses blocks, such as LearnedWeightSharing or FixedSharing."
             )
         modules = list(networks.task_modules(assignment, index))
-        names = [*(layer.name for layer in self.base.layers), "head"]
+        names = [*self.block_names, "head"]
         normalization = self.data_record.normalization(self.image_shape[0])
         if normalization is not None:
             modules.insert(0, _normalize(*normalization))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from lws_lightning.networks.chain import common_weights
 from lws_lightning.networks.initialization import Initializer
 
 __all__ = ["BaseLayer", "BaseNetwork"]
@@ -33,7 +34,7 @@ class BaseNetwork:
 
     Attributes:
         layers: The chain, from the image to the features.
-        make_head: Makes a task's own output layer for a number of classes; never shared.
+        make_head: Makes a task's own output layer for a number of classes, a new one at each call; never shared.
         prior_layers: How many of the learned layers, from the first on, the authors' baseline "prior sharing" shares
             between all tasks; the others are each task's own.
         initialise: Gives a freshly made or copied module its initial weights.
@@ -55,6 +56,12 @@ class BaseNetwork:
             raise ValueError(f"The names of a network's layers must differ from each other, but are {names}.")
         if not self.learned_layers:
             raise ValueError("A network needs at least one learned layer; else there is nothing to share.")
+        twice = common_weights(names, [layer.block for layer in self.layers])
+        if twice is not None:
+            raise ValueError(
+                f"The layers {twice[0]} and {twice[1]} use the same weights, but a copy of a layer has weights of its "
+                "own. Give each its own module, or make one layer of them. Within a layer a weight may be used twice."
+            )
 
     @property
     def learned_layers(self) -> list[BaseLayer]:

@@ -18,6 +18,7 @@ __all__ = [
     "as_block",
     "begins_layer",
     "chain_of",
+    "common_weights",
     "cut_sequential",
     "no_linear_at_end",
     "try_images",
@@ -63,10 +64,10 @@ def cut_sequential(model: nn.Sequential, what: str) -> Chain:
     Raises:
         CutError: If it is no such chain.
     """
-    parts = list(model.named_children())
-    while parts and type(parts[-1][1]) is nn.Sequential:
-        name, last = parts.pop()
-        parts += [(f"{name}.{inner}", child) for inner, child in last.named_children()]
+    parts = _named_parts(model)
+    while parts and type(last := parts[-1][1]) is nn.Sequential:
+        name, _ = parts.pop()
+        parts += [(f"{name}.{inner}", child) for inner, child in _named_parts(last)]
     if not parts or not isinstance(parts[-1][1], nn.Linear):
         raise no_linear_at_end(what, type(parts[-1][1]).__name__ if parts else "nothing")
     head = parts.pop()[1]
@@ -82,6 +83,11 @@ def cut_sequential(model: nn.Sequential, what: str) -> Chain:
     return chain_of(names, [as_block(group) for group in groups], head, what)
 
 
+def _named_parts(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
+    """Returns what a Sequential runs; a module may stand in several places, of which `named_children` names one."""
+    return list(zip(model._modules, model, strict=True))
+
+
 def chain_of(names: Sequence[str], blocks: Sequence[nn.Module], head: nn.Linear, what: str) -> Chain:
     """Makes a chain of parts that do not share weights.
 
@@ -91,16 +97,23 @@ def chain_of(names: Sequence[str], blocks: Sequence[nn.Module], head: nn.Linear,
     """
     if not names:
         raise CutError(f"{what} has no layer with weights besides its last nn.Linear. {REMEDY}")
-    place_of: dict[int, str] = {}
-    for name, block in zip([*names, "the last nn.Linear"], [*blocks, head], strict=True):
-        for parameter in {id(parameter) for parameter in block.parameters()}:
-            if parameter in place_of:
-                raise CutError(
-                    f"{what} uses the same weights in {place_of[parameter]} and in {name}, and is no chain of layers "
-                    f"that can be exchanged one by one. {REMEDY}"
-                )
-            place_of[parameter] = name
+    twice = common_weights([*names, "the last nn.Linear"], [*blocks, head])
+    if twice is not None:
+        raise CutError(
+            f"{what} uses the same weights in {twice[0]} and in {twice[1]}, and is no chain of layers that can be "
+            f"exchanged one by one. {REMEDY}"
+        )
     return Chain(list(names), list(blocks), head)
+
+
+def common_weights(names: Sequence[str], blocks: Sequence[nn.Module]) -> tuple[str, str] | None:
+    """Returns the names of two blocks that use the same weights, or None."""
+    place_of: dict[nn.Parameter, int] = {}
+    for place, block in enumerate(blocks):
+        for parameter in block.parameters():
+            if (first := place_of.setdefault(parameter, place)) != place:
+                return names[first], names[place]
+    return None
 
 
 def as_block(parts: Sequence[nn.Module]) -> nn.Module:

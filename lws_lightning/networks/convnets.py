@@ -2,13 +2,14 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 from torch import nn
 
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
 from lws_lightning.networks.initialization import torch_default_
 
-__all__ = ["cifar100_convnet", "digits_convnet", "dkl_convnet", "omniglot_convnet"]
+__all__ = ["cifar100_convnet", "digits_convnet", "dkl_convnet", "omniglot_convnet", "pooled_head"]
 
 
 def dkl_convnet(image_shape: Sequence[int]) -> BaseNetwork:
@@ -61,12 +62,14 @@ def omniglot_convnet(image_shape: Sequence[int]) -> BaseNetwork:
     """
     layers, _ = _conv_layers(image_shape, "omniglot_convnet", channels=[53] * 4)
 
-    def make_head(classes: int) -> nn.Module:
-        return nn.Sequential(
-            OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), linear=nn.Linear(53, classes))
-        )
+    return BaseNetwork(layers, partial(pooled_head, 53), prior_layers=2, initialise=torch_default_)
 
-    return BaseNetwork(layers, make_head, prior_layers=2, initialise=torch_default_)
+
+def pooled_head(channels: int, classes: int) -> nn.Module:
+    """Makes an average of each channel over the image, and a dense layer."""
+    return nn.Sequential(
+        OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), linear=nn.Linear(channels, classes))
+    )
 
 
 def _convnet(
@@ -85,7 +88,7 @@ def _convnet(
             dense = OrderedDict(flatten=nn.Flatten(), **dense)
         layers.append(BaseLayer(f"dense{number}", nn.Sequential(dense)))
         features = out_features
-    return BaseNetwork(layers, lambda classes: nn.Linear(features, classes), prior_layers, torch_default_)
+    return BaseNetwork(layers, partial(nn.Linear, features), prior_layers, torch_default_)
 
 
 def _conv_layers(

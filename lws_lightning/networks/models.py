@@ -3,6 +3,7 @@
 import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -53,7 +54,7 @@ def base_network_from_model(
     features, bias = chain.head.in_features, chain.head.bias is not None
     return BaseNetwork(
         layers=[BaseLayer(name, block) for name, block in zip(chain.names, chain.blocks, strict=True)],
-        make_head=lambda classes: nn.Linear(features, classes, bias),
+        make_head=partial(nn.Linear, features, bias=bias),
         prior_layers=len(chain.blocks) // 2,
         initialise=torch_default_,
         redraw=None if pretrained else cut_anew,

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from lws_lightning.networks.base import BaseNetwork
+from lws_lightning.networks.chain import common_weights
 from lws_lightning.networks.initialization import INITIALIZERS, Initialization
 from lws_lightning.randomness import generator_for
 from lws_lightning.sharing import CommonLayer, MultiTaskNetwork, SharedLayer
@@ -53,7 +54,8 @@ def make_layers_and_heads(
         A layer for each of the base network's, in order, and T heads.
 
     Raises:
-        ValueError: If there is not one K_l for each learned layer, or if pretrained weights would be overwritten.
+        ValueError: If there is not one K_l for each learned layer, if pretrained weights would be overwritten, or if
+            heads share weights.
     """
     if len(weights_per_layer) != len(base.learned_layers):
         names = [layer.name for layer in base.learned_layers]
@@ -79,6 +81,8 @@ def make_layers_and_heads(
         for name, number, block in _copies(names, layers):
             _perturb(block, perturb_copies, generator_for(seed, "perturbation", name, number))
     heads = [base.make_head(classes) for classes in num_classes]
+    if common_weights(list(map(str, range(len(heads)))), heads) is not None:
+        raise ValueError("The heads of two tasks use the same weights: make_head must make a new module at each call.")
     for task, head in enumerate(heads):
         initialise_(head, generator_for(seed, "head", task))
     return layers, heads

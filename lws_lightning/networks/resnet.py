@@ -2,11 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 from torch import nn
 from torchvision.models.resnet import BasicBlock
 
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
+from lws_lightning.networks.convnets import pooled_head
 from lws_lightning.networks.initialization import torch_default_
 
 __all__ = ["resnet18_cifar100", "resnet18_omniglot"]
@@ -66,12 +68,7 @@ def _resnet18(
             layers.append(BaseLayer(f"stage{stage}_block{number}", _residual_block(width_in, width_out, stride)))
             width_in = width_out
 
-    def make_head(classes: int) -> nn.Module:
-        return nn.Sequential(
-            OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), linear=nn.Linear(channels[-1], classes))
-        )
-
-    return BaseNetwork(layers, make_head, prior_layers=4, initialise=torch_default_)
+    return BaseNetwork(layers, partial(pooled_head, channels[-1]), prior_layers=4, initialise=torch_default_)
 
 
 def _residual_block(in_channels: int, out_channels: int, stride: int) -> nn.Module:

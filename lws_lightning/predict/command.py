@@ -8,6 +8,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.cli import LightningArgumentParser
 from torch.utils.data import DataLoader
 
+from lws_lightning.data import kinds_of
 from lws_lightning.methods import MultiTaskMethod, method_from_checkpoint
 from lws_lightning.predict.images import ImageFiles, decoder_for, find_images
 from lws_lightning.predict.writer import PredictionWriter
@@ -42,12 +43,15 @@ def predict(arguments: Sequence[str]) -> None:
         tasks = _tasks(method, options.task)
         writer = PredictionWriter(options.out, method.task_names, method.data_record.class_names, options.top_k)
         decoder = decoder_for(method.data_record, method.image_shape)
-        files = ImageFiles(find_images(options.images), decoder, tasks)
+        images, others = find_images(options.images)
+        files = ImageFiles(images, decoder, tasks)
         if options.batch_size < 1:
             raise ValueError(f"--batch_size must be at least 1, but is {options.batch_size}.")
     except (ValueError, OSError) as error:
         raise SystemExit(f"lws predict: {error}") from error
     _say_what_is_not_known(method)
+    if others:
+        print(f"note: {kinds_of(others)}, such as {others[0]}", file=sys.stderr)
     callbacks = trainer_options.pop("callbacks") or []
     trainer = Trainer(
         **trainer_options, callbacks=[*(callbacks if isinstance(callbacks, list) else [callbacks]), writer]

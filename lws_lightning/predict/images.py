@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lws_lightning.batches import PredictionBatch
-from lws_lightning.data import IMAGE_SUFFIXES, Decoder, ResizeMode, try_decoding
+from lws_lightning.data import Decoder, ResizeMode, is_image, is_passed_over, kinds_of, try_decoding
 from lws_lightning.methods import DataRecord
+from lws_lightning.walking import leads_back, walk
 
 __all__ = ["ImageFiles", "decoder_for", "find_images"]
 
@@ -20,50 +21,79 @@ _DEFAULT_MODE: ResizeMode = "stretch"
 _WHITE = 255
 
 
-def find_images(given: Sequence[str]) -> list[str]:
+def find_images(given: Sequence[str]) -> tuple[list[str], list[str]]:
     """Finds the images meant by files, folders and patterns.
 
     Args:
         given: A file, whatever its name; a folder, in which images are found at any depth by the ends of their names;
-            or a pattern with `*`, `?`, `[...]` or `**`, whose matches are taken likewise. A folder's hidden files are
-            left out.
+            or a pattern with `*`, `?`, `[...]` or `**`, whose matches are taken likewise. Links are followed. What is
+            hidden or there for the system alone (`is_passed_over`) is left out, unless it is named itself.
 
     Returns:
-        Paths in the order given, those of a folder or pattern sorted, each once.
+        Paths in the order given, those of a folder or pattern sorted, each once; and the files in the folders that are
+        no images by the ends of their names.
 
     Raises:
         FileNotFoundError: If there is no such file or folder, or nothing matches a pattern.
         ValueError: If there is no image in a folder.
+        OSError: If a folder cannot be read.
     """
     found: list[str] = []
+    others: list[str] = []
     for entry in given:
-        if os.path.exists(entry):  # noqa: PTH110 (a file may be called "a[1].png")
-            found += _images_of(entry)
-            continue
-        matches = sorted(glob.glob(entry, recursive=True)) if glob.has_magic(entry) else []  # noqa: PTH207
-        if not matches:
+        # A file may be called "a[1].png", which is no pattern then.
+        matches = [entry] if os.path.exists(entry) or not glob.has_magic(entry) else _matches(entry)  # noqa: PTH110
+        if not any(map(os.path.exists, matches)):
             raise FileNotFoundError(f"--images: there is no {entry}.")
-        files = [match for match in matches if not Path(match).is_dir()]
-        folders = [match for match in matches if Path(match).is_dir()]
-        # "**" matches folders and what is in them.
-        found += files or [image for folder in folders for image in _images_of(folder)]
-    return list(dict.fromkeys(found))
+        images: list[str] = []
+        passed: list[str] = []
+        for match in matches:
+            for file in _files_of(match):
+                (images if file == match or is_image(file) else passed).append(file)
+        if not images:
+            raise ValueError(
+                f"--images: there are no images in {entry} (by the ends of their names: .png, .jpg, ...)"
+                f"{f'; {kinds_of(passed)}' if passed else ''}."
+            )
+        found += images
+        others += passed
+    return list(dict.fromkeys(found)), list(dict.fromkeys(file for file in others if file not in set(found)))
 
 
-def _images_of(entry: str) -> list[str]:
+def _files_of(entry: str) -> list[str]:
+    """Returns a file itself, and of a folder all files in it at any depth."""
     if not Path(entry).is_dir():
         return [entry]
-    images = []
-    for folder, subfolders, files in os.walk(entry):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        images += [
-            os.path.join(folder, name)  # noqa: PTH118 (as given, without "./" taken away)
-            for name in sorted(files)
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122
-        ]
-    if not images:
-        raise ValueError(f"--images: there are no images in {entry} (by the ends of their names: .png, .jpg, ...).")
-    return images
+    # As given, without "./" taken away.
+    return [os.path.join(place, name) for place, names in walk(entry, is_passed_over) for name in names]  # noqa: PTH118
+
+
+def _matches(pattern: str) -> list[str]:
+    """Returns what matches a pattern, sorted, without what is passed over and links that lead back."""
+    literal = set(Path(pattern).parts)
+    found = {
+        match
+        for match in _expanded(pattern.replace(os.sep, "/"))
+        if not any(is_passed_over(part) and part not in literal for part in Path(match).parts) and not leads_back(match)
+    }
+    return sorted(found)
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    """Expands a pattern as `glob` does, but for `**`, which does not go in circles where links do."""
+    if pattern == "**" or pattern.endswith("/**"):
+        pattern += "/*"
+    before, recursive, after = f"/{pattern}".partition("/**/")
+    if not recursive:
+        yield from glob.glob(pattern)  # noqa: PTH207
+        return
+    before = before[1:] or pattern[: pattern.startswith("/")]
+    for base in _expanded(before) if before else [""]:
+        if not Path(base).is_dir():
+            continue
+        for place, _ in walk(base or ".", is_passed_over):
+            inside = place if base else os.path.relpath(place)
+            yield from _expanded(after if inside == "." else f"{glob.escape(inside)}/{after}")
 
 
 def decoder_for(record: DataRecord, image_shape: Sequence[int]) -> Decoder:

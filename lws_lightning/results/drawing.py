@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lws_lightning.callbacks import ink_on, shorten, text_width
+from lws_lightning.callbacks import ink_on, literal_text, shorten, text_width
 from lws_lightning.results.curves import Band
 from lws_lightning.results.group_sizes import size_bins, sizes_text
 from lws_lightning.results.grouping import Section
@@ -81,6 +81,7 @@ def styles(sections: Sequence[Section]) -> dict[str, Style]:
     return chosen
 
 
+@literal_text()
 def error_figure(lines: Sequence[Line], title: str, subtitle: str) -> tuple[Figure, bool]:
     """Draws the error during training.
 
@@ -114,6 +115,7 @@ def error_figure(lines: Sequence[Line], title: str, subtitle: str) -> tuple[Figu
     return figure, cut
 
 
+@literal_text()
 def entropy_figure(lines: Sequence[Line], uniform: Mapping[str, float], title: str, subtitle: str) -> Figure:
     """Draws the mean entropy of the search distributions during training.
 
@@ -138,11 +140,12 @@ def entropy_figure(lines: Sequence[Line], uniform: Mapping[str, float], title: s
             text = f"{name}: {level:.2f}"
             axes.annotate(
                 text, (1, level), (-2, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
-                size=8, ha="right", va="bottom", color=_GREY, parse_math=False,
+                size=8, ha="right", va="bottom", color=_GREY,
             )  # fmt: skip
     return figure
 
 
+@literal_text()
 def group_sizes_figure(
     shares: Sequence[Sequence[float]], layer_names: Sequence[str], title: str, subtitle: str
 ) -> Figure:
@@ -184,7 +187,7 @@ def group_sizes_figure(
         base = [low + each for low, each in zip(base, heights, strict=True)]
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_ylim(0, 100)
-    axes.set_xticks(range(len(names)), names, size=9, rotation=90 if upright else 0, parse_math=False)
+    axes.set_xticks(range(len(names)), names, size=9, rotation=90 if upright else 0)
     axes.set_xlabel("layer, input first", size=9)
     axes.set_ylabel("tasks (%)", size=9)
     _plain(axes)
@@ -220,12 +223,10 @@ def legend_panel(
     axes.set_ylabel(label, size=9)
     _plain(axes)
     lines = [Line2D([], [], **look) for look in handles]
-    box = figure.legend(
+    figure.legend(
         lines, texts, loc="lower center", ncols=columns, bbox_to_anchor=(0.5, 0.06 / height), fontsize=9,
         frameon=False, handlelength=2.6, columnspacing=1.2, labelspacing=0.3, borderpad=0, borderaxespad=0,
     )  # fmt: skip
-    for text in box.get_texts():
-        text.set_parse_math(False)
     return figure, axes
 
 
@@ -257,8 +258,8 @@ def _looks(style: Style) -> dict[str, Any]:
 def _figure(width: float, height: float, title: str, subtitle: str) -> Figure:
     figure = Figure(figsize=(width, height))
     x = 0.15 / width
-    figure.text(x, 1 - 0.12 / height, title, size=12, weight="bold", va="top", parse_math=False)
-    figure.text(x, 1 - 0.42 / height, subtitle, size=9, va="top", color="#333333", parse_math=False)
+    figure.text(x, 1 - 0.12 / height, title, size=12, weight="bold", va="top")
+    figure.text(x, 1 - 0.42 / height, subtitle, size=9, va="top", color="#333333")
     return figure
 
 

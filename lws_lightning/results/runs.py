@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lws_lightning.walking import walk
+
 __all__ = ["Measurement", "Run", "load_runs"]
 
 _FORMAT = 1
@@ -90,7 +92,15 @@ def load_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
     runs: dict[Path, Run] = {}
     problems = []
     for folder in map(Path, folders):
-        paths = [folder] if folder.is_file() else sorted(folder.rglob("result.json"))
+        paths = [folder] if folder.is_file() else []
+        if folder.is_dir():
+            unreadable: list[OSError] = []
+            paths = sorted(
+                Path(place, "result.json")
+                for place, files in walk(folder, on_error=unreadable.append)
+                if "result.json" in files
+            )
+            problems += [f"{error.filename}: cannot be read ({error.strerror})." for error in unreadable]
         if not paths:
             problems.append(f"{folder}: {'no result.json in it' if folder.is_dir() else 'does not exist'}.")
         for path in paths:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from lws_lightning.callbacks import literal_text
 from lws_lightning.results.drawing import Style, legend_panel
 from lws_lightning.results.grouping import Row, deviation
 
@@ -52,6 +53,7 @@ def price_curves(points: Sequence[Point]) -> list[list[Point]]:
     return [curve for curve in curves if len(curve) > 1 and len(set(map(_price, curve))) == len(curve)]
 
 
+@literal_text()
 def tradeoff_figure(points: Sequence[Point], looks: Mapping[str, Style], title: str, subtitle: str) -> Figure:
     """Draws the error against the parameters in use, with the deviations of both; lines join the prices of one method.
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from lws_lightning.sharing.replacing import replace_modules
+
 __all__ = [
     "RunningStats",
     "TaskBatchNorm",
@@ -77,6 +79,7 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.running_stats: RunningStats = "mean"
         # What each pass of the step adds, by the number of its first visit, which no other pass has.
         self._pending: dict[int, tuple[Tensor, Tensor, float]] = {}
+        self._collected: Visits | None = None  # of the pass that was last collected
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
@@ -114,7 +117,19 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm):
         weights = weights.to(mean, non_blocking=True)
         variance = (inverse_std**-2 - self.eps) * (count / max(count - 1, 1))
         with torch.autocast(mean.device.type, enabled=False):  # a product of matrices, which would be rounded
-            self._pending[int(visits.numbers[0])] = (weights @ mean, weights @ variance, kept)
+            new_mean, new_variance = weights @ mean, weights @ variance
+        first = int(visits.numbers[0])
+        if self.runs_again(visits):  # one move after the other
+            old_mean, old_variance, old_kept = self._pending[first]
+            new_mean, new_variance = new_mean + kept * old_mean, new_variance + kept * old_variance
+            kept = kept * old_kept
+        self._pending[first] = (new_mean, new_variance, kept)
+
+    def runs_again(self, visits: Visits) -> bool:
+        """Says whether the module runs for a second time in a pass, because its block has it in two places."""
+        again = self._collected is visits
+        self._collected = visits
+        return again
 
     @torch.no_grad()
     def commit(self) -> None:
@@ -214,6 +229,10 @@ def convert_batch_norms(module: nn.Module) -> nn.Module:
     Raises:
         ValueError: If a batch normalisation is of another kind, which would mix the tasks' statistics.
     """
+    return replace_modules(module, lambda part, _: _converted(part))
+
+
+def _converted(module: nn.Module) -> nn.Module:
     if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         converted: TaskBatchNorm = _like(module, TaskBatchNorm)
         converted.plain_type = type(module)
@@ -223,18 +242,12 @@ def convert_batch_norms(module: nn.Module) -> nn.Module:
             f"{type(module).__name__} would normalise the images of several tasks together. Use nn.BatchNorm1d, 2d or "
             "3d, whose statistics are kept apart for each task, or a normalisation of single images."
         )
-    for name, child in module.named_children():
-        setattr(module, name, convert_batch_norms(child))
     return module
 
 
 def restore_batch_norms(module: nn.Module, task: int) -> nn.Module:
     """Undoes `convert_batch_norms`, keeping parameters and the buffers of one task."""
-    if isinstance(module, TaskBatchNorm):
-        return module.of_task(task)
-    for name, child in module.named_children():
-        setattr(module, name, restore_batch_norms(child, task))
-    return module
+    return replace_modules(module, lambda part, _: part.of_task(task) if isinstance(part, TaskBatchNorm) else part)
 
 
 def _like(norm: Any, kind: Any) -> Any:

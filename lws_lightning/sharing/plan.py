@@ -68,6 +68,7 @@ class PopulationPlan:
     leaf_of: Tensor
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def plan_population(
     population: Tensor,
     learned_layers: Sequence[int | None],

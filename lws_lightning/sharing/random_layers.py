@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
 from lws_lightning.sharing.plan import LayerPlan
+from lws_lightning.sharing.replacing import replace_modules
 
 __all__ = [
     "NodeName",
@@ -45,10 +46,14 @@ _RANDOM = (
 
 
 class _DrawsByNode(nn.Module):
-    """Base of the random layers: `path` is the layer's place in its block, `drawn_for` the nodes of the pass."""
+    """Base of the random layers.
+
+    `path` is the layer's place in its block, `drawn_for` the nodes of the pass, `runs` how often it has run in it.
+    """
 
     path: str = ""
     drawn_for: tuple[SeedOf, tuple[int | str, ...], tuple[NodeName, ...]] | None = None
+    runs: int = 0
 
     def _run_by_node(self, run: Callable[..., Tensor], dim: int, *inputs: Tensor) -> Tensor:
         """Runs each node's part of the inputs with the device's own generator seeded for this node.
@@ -58,12 +63,14 @@ class _DrawsByNode(nn.Module):
         if self.drawn_for is None:
             return run(*inputs)
         seed_of, where, names = self.drawn_for
+        again = (f"run {self.runs}",) if self.runs else ()  # a block that runs a dropout twice draws two masks
+        self.runs += 1
         parts_of = {id(tensor): tensor.chunk(len(names), dim) for tensor in inputs}  # self-attention has one input
         chunks = zip(*(parts_of[id(tensor)] for tensor in inputs), strict=True)
         with _own_generator(inputs[0].device) as reseed:
             outputs = []
             for name, parts in zip(names, chunks, strict=True):
-                reseed(seed_of(*where, self.path, *name))
+                reseed(seed_of(*where, self.path, *name, *again))
                 outputs.append(run(*parts))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim)
 
@@ -161,35 +168,38 @@ def is_random(module: nn.Module) -> bool:
     return any(isinstance(part, _DrawsByNode) for part in module.modules())
 
 
-def convert_random_layers(module: nn.Module, path: str = "") -> nn.Module:
+def convert_random_layers(module: nn.Module) -> nn.Module:
     """Replaces torch's and torchvision's random layers in a module by `TaskRandom` and `TaskAttention`.
 
     Args:
         module: Changed in place, unless it is itself a random layer.
-        path: Its place in the block.
     """
+    return replace_modules(module, _converted)
+
+
+def _converted(module: nn.Module, path: str) -> nn.Module:
+    if isinstance(module, TaskRandom):  # anew, so that the plain module within is not converted
+        return TaskRandom(module.plain, module.path)
     if isinstance(module, _RANDOM):
         return TaskRandom(module, path)
     if type(module) is nn.MultiheadAttention and module.dropout > 0:
         attention: Any = module
         attention.__class__ = TaskAttention  # keeps weights, hooks and whoever refers to it
         attention.path = path
-    if isinstance(module, TaskRandom):
-        return module
-    for name, child in module.named_children():
-        setattr(module, name, convert_random_layers(child, f"{path}.{name}" if path else name))
     return module
 
 
 def restore_random_layers(module: nn.Module) -> nn.Module:
     """Undoes `convert_random_layers`, but for dropout's `inplace`, which stays off."""
+    return replace_modules(module, lambda part, _: _restored(part))
+
+
+def _restored(module: nn.Module) -> nn.Module:
     if isinstance(module, TaskRandom):
         return module.plain.train(module.training)
     if type(module) is TaskAttention:
         attention: Any = module
         attention.__class__ = nn.MultiheadAttention
-    for name, child in module.named_children():
-        setattr(module, name, restore_random_layers(child))
     return module
 
 
@@ -204,7 +214,7 @@ def _drawing(
 ) -> Iterator[None]:
     layers = [(layer, names) for block, names in parts for layer in block.modules() if isinstance(layer, _DrawsByNode)]
     for layer, names in layers:
-        layer.drawn_for = (seed_of, where, names)
+        layer.drawn_for, layer.runs = (seed_of, where, names), 0
     try:
         yield
     finally:

@@ -86,7 +86,8 @@ class PerTaskBatchNorm(TaskBatchNorm):
         variance = (inverse_std**-2 - self.eps) * (count / max(count - 1, 1))
         with torch.autocast(mean.device.type, enabled=False):  # a product of matrices, which would be rounded
             seen = [visited @ mean, visited @ variance, visited.sum(1, keepdim=True)]
-        self._seen[int(visits.numbers[0])] = torch.cat(seen, 1)
+        first, found = int(visits.numbers[0]), torch.cat(seen, 1)
+        self._seen[first] = found + self._seen[first] if self.runs_again(visits) else found
 
     @torch.no_grad()
     def commit(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from lws_lightning.output import print_all_names
 from lws_lightning.sweep.plan import CONFIG_FILE
 from lws_lightning.sweep.state import newest_checkpoint, read_state
 
@@ -24,6 +25,7 @@ def work(folder: Path) -> None:
     Args:
         folder: Holds `run.yaml`.
     """
+    print_all_names()
     # A shell's background job ignores Ctrl-C and hands that down; the sweep stops its runs by this signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     lock = FileLock(folder / ".lock")

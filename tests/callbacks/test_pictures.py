@@ -4,10 +4,11 @@ from itertools import combinations
 import matplotlib.text
 import pytest
 import torch
+from matplotlib import rcParams
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
-from lws_lightning.callbacks import assignment_figure, groups_text, picture_png, probabilities_figure
+from lws_lightning.callbacks import affinity_figure, assignment_figure, groups_text, picture_png, probabilities_figure
 from lws_lightning.callbacks.drawing import copy_colour, copy_letter, ink_on, picture_array, shorten, tint
 
 ODD_NAMES = ["Japanese_(katakana)", "a.b", "été/2", "$x_1$", "a very long name that says much more than needed"]
@@ -172,3 +173,21 @@ def test_groups_text():
         *("### `mid|dle`", "", "- **A**, 4 tasks: `a.b`, `été/2`, `c'd`, `_e_`", ""),
         *("### `top`", "", "- not shared: `a.b` (D), `été/2` (C), `c'd` (B), `_e_` (A)"),
     ] + ([""] if text.endswith("\n\n") else [])
+
+
+MATH = ["price_$10_to_$20", r"\$a\frac{$", "$x_1$", "50% {a} ^_#&~"]
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_names_that_look_like_formulas_are_drawn_as_they_are(layers):
+    probs, sizes = example(layers, 4, 2)
+    figures = [
+        assignment_figure(probs.argmax(-1), MATH[:layers], MATH, sizes, "$_$ of $_$"),
+        probabilities_figure(probs, MATH[:layers], MATH, sizes),
+        affinity_figure(torch.rand(layers, 4, 4), MATH[:layers], MATH, "$_$ of $_$", r"$\x$"),
+    ]
+    for figure in figures:
+        assert_nothing_cut_or_overlapping(figure)
+        assert not any(text.get_parse_math() for text in visible_texts(figure) if "$" in text.get_text())
+        assert picture_png(figure)
+    assert rcParams["text.parse_math"]  # of others' pictures nothing changes

@@ -100,6 +100,18 @@ def test_expected_use_divides_the_summed_gradient_as_the_authors_program(quiet_t
         torch.testing.assert_close(gradients["expected_use"][name], expected)
 
 
+@pytest.mark.parametrize("rarely", [0.0, 1e-44, 1e-30])
+def test_a_copy_that_is_never_drawn_has_no_gradient_under_expected_use(quiet_trainer, rarely):
+    data = digits()
+    probs = [[[1 - rarely, rarely, 0.0]] * 4] * 2
+    module = learned(data, gradient_scale="expected_use", min_probability=0.0, nes_lr=0.0, initial_probs=probs)
+    quiet_trainer(max_steps=2, limit_val_batches=0).fit(module, datamodule=data)
+    for _, number, block in module.network.copies():
+        gradients = [p.grad for p in block.parameters() if p.grad is not None]
+        assert all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        assert any(bool(gradient.any()) for gradient in gradients) == (number == 0)
+
+
 @pytest.mark.parametrize(("sharing", "expected"), [("full", 0), ("none", 1), ("prior", 2)])
 def test_fixed_sharing_is_an_assignment_and_never_moves(quiet_trainer, sharing, expected):
     data = digits()

@@ -1,3 +1,4 @@
+import json
 from itertools import combinations
 
 import matplotlib.text
@@ -151,3 +152,18 @@ def test_one_task_and_a_record_without_its_weight_sets(write_run, tmp_path):
     pictures, problems = section_pictures(sections[0], styles(sections))
     assert [picture.name.split("_")[0] for picture in pictures] == ["groups"]
     assert "its weights_per_layer does not fit its layers" in problems[-1]
+
+
+def test_names_that_look_like_formulas_are_drawn_as_they_are(write_study, tmp_path):
+    write_study(full=[20, 21], learned=[10, 11, 12])
+    for number, path in enumerate(sorted(tmp_path.rglob("result.json"))):
+        record = json.loads(path.read_text())
+        record |= {"layer_names": ["$_$ a"], "data": "$_$ b", "network": r"$\x$ c", "parameters_in_use": 100 + number}
+        record |= {"hparams": {"seed": record["seed"], "option": f"$_$ {record['method']}"}}
+        text = json.dumps(record).replace('"low"', '"price_$10_to_$20"')
+        path.write_text(text)
+    sections = group_runs(load_runs([tmp_path])[0])
+    affinities = section_affinities(sections[0])
+    pictures, _ = section_pictures(sections[0], styles(sections), lambda path: path.name, affinities)
+    kinds = [picture.name.split("_")[0] for picture in pictures]
+    assert kinds == ["error", "entropy", "parameters", "groups", "affinity", "assignment"]

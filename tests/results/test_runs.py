@@ -25,6 +25,16 @@ def test_each_run_once_in_order(write_run, tmp_path):
     assert [run.folder for run in runs] == [second, first]
 
 
+def test_runs_behind_links_are_found(write_run, tmp_path):
+    folder = write_run("elsewhere/run")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/sweep").symlink_to(tmp_path / "elsewhere")
+    (folder / "up").symlink_to(tmp_path / "here")
+    runs, problems = load_runs([tmp_path / "here"])
+    assert [run.folder for run in runs] == [tmp_path / "here/sweep/run"]
+    assert problems == []
+
+
 def test_numbers_that_are_not_finite(write_run, measured, tmp_path):
     write_run("a", evaluation=measured() | {"error": "nan"}, seconds=None)
     (run,), _ = load_runs([tmp_path])

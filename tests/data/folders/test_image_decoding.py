@@ -1,10 +1,13 @@
 """Image files of every kind become bytes of one size."""
 
+import io
+
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps, JpegImagePlugin
 
+from lws_lightning.data import image_decoding
 from lws_lightning.data.image_decoding import Decoder, check_size
 
 GREY = np.arange(48, dtype=np.uint8).reshape(6, 8) * 5
@@ -124,3 +127,74 @@ def test_sizes_that_are_none(size):
 def test_size_is_height_and_width():
     assert check_size("X", 5) == (5, 5)
     assert check_size("X", [4, 6]) == (4, 6)
+
+
+def exif_block(orientation):
+    """Orientation beside other data, of the main directory, the camera's and the satellite's."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F], exif[0x011A] = orientation, "a camera", (72, 1)
+    exif.get_ifd(0x8769)[0x829A] = (1, 100)
+    exif.get_ifd(0x8825)[2] = (1.0, 2.0, 3.0)
+    return exif.tobytes()
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_no_fault_of_exif_data_refuses_an_image(format):
+    generator = np.random.default_rng(0)
+    whole, image = exif_block(6), Image.fromarray(COLOURS)
+    for _ in range(400):
+        block = bytearray(whole)
+        for place in generator.integers(6, len(block), generator.choice([1, 3, 12])):
+            block[place] = generator.integers(256)
+        file = io.BytesIO()
+        image.save(file, format, exif=bytes(block[: generator.integers(6, 2 * len(block))]))
+        assert decoder()(file).shape == (3, 6, 8)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_orientation_is_obeyed_whatever_else_is_broken(tmp_path, orientation):
+    block = exif_block(orientation)
+    text = block.index(b"a camera")  # a resolution that is text made the whole file unreadable
+    kind = block.index(b"\x01\x1a\x00\x05")
+    broken = block[:kind] + b"\x01\x1a\x00\x02" + block[kind + 4 : text] + b"\xff" * 8 + block[text + 8 :]
+    image = Image.fromarray(COLOURS)
+    paths = [saved(image, tmp_path / f"{number}.png", exif=exif) for number, exif in enumerate((block, broken))]
+    expected = np.asarray(ImageOps.exif_transpose(Image.open(paths[0])))
+    for path in paths:
+        assert np.array_equal(decoder(expected.shape[:2])(path).permute(1, 2, 0), expected)
+
+
+def test_images_above_pillows_limit_are_read_without_a_word(tmp_path, monkeypatch, recwarn):
+    path = saved(Image.fromarray(COLOURS), tmp_path / "c.png")
+    for limit in (47, 10):  # Pillow would warn, and refuse
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        assert np.array_equal(decoder()(path).permute(1, 2, 0), COLOURS)
+        assert limit == Image.MAX_IMAGE_PIXELS
+    assert not recwarn.list
+
+
+def test_a_huge_jpeg_is_made_smaller_while_it_is_decoded(tmp_path, monkeypatch):
+    smooth = np.linspace(0, 255, 320, dtype=np.uint8)[None].repeat(640, 0)
+    path = saved(Image.fromarray(smooth), tmp_path / "huge.jpg", quality=95, exif=exif_block(6))
+    wanted = decoder((8, 16), 1)(path)
+    sizes = []
+    prepare = JpegImagePlugin.JpegImageFile.load_prepare
+    monkeypatch.setattr(image_decoding, "_LARGE", 200_000)
+    monkeypatch.setattr(
+        JpegImagePlugin.JpegImageFile, "load_prepare", lambda self: sizes.append(self.size) or prepare(self)
+    )
+    found = decoder((8, 16), 1)(path)
+    assert sizes == [(40, 80)]  # an eighth, and still twice as large as is wanted
+    assert (found.int() - wanted.int()).abs().max() <= 4
+
+
+def test_an_image_too_large_for_memory_is_named_with_its_size(make, root, monkeypatch):
+    monkeypatch.setattr(image_decoding, "_LARGE", 130)
+    monkeypatch.setattr(image_decoding, "_MOST", 500)
+    Image.new("L", (30, 20)).save(root / "birds/owl/huge.png")
+    with pytest.raises(ValueError, match=r"huge\.png: 30 x 20 pixels are more than the 500 (?s:.)*broken_images skip"):
+        make().setup()
+    with pytest.warns(UserWarning, match="1 file cannot be read"):
+        make(broken_images="skip").setup()

@@ -1,0 +1,44 @@
+"""What the names of files and folders say, for all that looks for images."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["IMAGE_SUFFIXES", "is_image", "is_passed_over", "kinds_of"]
+
+IMAGE_SUFFIXES = frozenset(
+    {
+        ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif",
+        ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".tga", ".pcx",
+    }
+)  # fmt: skip
+"""What counts as an image, by the end of its name in lower case."""
+
+_OF_THE_SYSTEM = frozenset(
+    {
+        "thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "$recycle.bin", "system volume information",
+        "__macosx", "icon\r", "network trash folder", "temporary items",
+        "lost+found",
+        "@eadir", "@sharebin", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot",
+    }
+)  # fmt: skip
+"""What Windows, macOS, Linux and network storage put between a user's files, in lower case."""
+
+
+def is_passed_over(name: str) -> bool:
+    """Says whether a file or folder is hidden, or there for the system alone, such as thumbnails and a recycle bin."""
+    return name.startswith(".") or name.lower() in _OF_THE_SYSTEM
+
+
+def is_image(name: str) -> bool:
+    """Says whether a file is an image, by the end of its name."""
+    return Path(name).suffix.lower() in IMAGE_SUFFIXES
+
+
+def kinds_of(files: Sequence[str]) -> str:
+    """Counts files that are not read, such as `3 files are not read: 2 .heic, 1 .txt`, and says what to do."""
+    counts = Counter(Path(file).suffix.lower() or "without an ending" for file in files)
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common(5))
+    more = f" and {len(counts) - 5} other kinds" if len(counts) > 5 else ""
+    are = "file is" if len(files) == 1 else "files are"
+    return f"{len(files):,} {are} not read: {kinds}{more} (images of such kinds must be converted, to PNG or JPEG, say)"
