@@ -12,8 +12,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from lws_lightning.checkpoints import newest_checkpoint
 from lws_lightning.sweep.plan import CONFIG_FILE
-from lws_lightning.sweep.state import newest_checkpoint, read_state
+from lws_lightning.sweep.state import read_state
 
 __all__ = ["work"]
 
@@ -37,7 +38,7 @@ def work(folder: Path) -> None:
             checkpoint = newest_checkpoint(folder)
             print(f"Process {os.getpid()} trains from {checkpoint or 'the start'}.", flush=True)
             _lws("fit", folder, checkpoint)
-        state, checkpoint = read_state(folder), newest_checkpoint(folder)
+        state, checkpoint = read_state(folder), newest_checkpoint(folder, resumable=False)
         if state.status == "finished" and not state.tested and checkpoint is not None:
             _lws("test", folder, checkpoint)
 
