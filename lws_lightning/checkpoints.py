@@ -24,12 +24,14 @@ class Saved:
         step: Training steps that it has behind it.
         resumable: Whether a run can go on from it; a file of weights only can be evaluated.
         folder: The run folder that it names, None if it names none.
+        started: When its run began, None if it does not say.
     """
 
     path: Path
     step: int
     resumable: bool
     folder: Path | None
+    started: str | None
 
 
 def read_saved(path: Path) -> Saved:
@@ -46,8 +48,8 @@ def read_saved(path: Path) -> Saved:
         complete = "state_dict" in content
         resumable = complete and bool(content.get("loops")) and bool(content.get("optimizer_states"))
         record = content.get("callbacks", {}).get("RunRecord", {})
-        folder = record.get("folder")
-        found = Saved(path, int(content["global_step"]), resumable, None if folder is None else Path(folder))
+        folder = None if record.get("folder") is None else Path(record["folder"])
+        found = Saved(path, int(content["global_step"]), resumable, folder, record.get("started"))
     except Exception as error:  # torch, pickle and zipfile raise what the bytes lead to
         raise ValueError(f"{path} cannot be read as a checkpoint; it is damaged, or no checkpoint.") from error
     if not complete:

@@ -20,7 +20,7 @@ import lws_lightning.data
 import lws_lightning.methods  # noqa: F401
 from lws_lightning import __version__
 from lws_lightning.callbacks import RunRecord, StepProgressBar
-from lws_lightning.callbacks.folder import run_folder
+from lws_lightning.callbacks.folder import fixed_folder, run_folder, why_spared, write_atomically
 from lws_lightning.checkpoints import find_checkpoint, read_saved, run_of
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.export import export
@@ -29,7 +29,6 @@ from lws_lightning.predict import predict
 from lws_lightning.refusal import refusal
 from lws_lightning.results import report
 from lws_lightning.sweep import sweep
-from lws_lightning.sweep.state import read_state
 
 __all__ = ["LWSCLI", "main"]
 
@@ -45,9 +44,10 @@ class SaveFitConfig(SaveConfigCallback):
     """Saves the configuration of a training run, not that of a test."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Saves `config.yaml` into the run folder."""
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
+        """Saves `config.yaml` into the run folder, if the run has one."""
+        folder = run_folder(trainer) if stage == "fit" else None
+        if folder is not None and trainer.is_global_zero:
+            write_atomically(folder / self.config_filename, self.parser.dump(self.config, skip_none=False))
 
 
 class LWSCLI(LightningCLI):
@@ -68,6 +68,10 @@ class LWSCLI(LightningCLI):
     def instantiate_trainer(self, **options: Any) -> Trainer:
         """Adds a progress bar over the whole run, unless the user has one or wants none."""
         config = self._get(self.config_init, "trainer")
+        if self.subcommand != "fit" and config.get("logger") is None:
+            options["logger"] = (
+                False  # what is evaluated is printed and recorded; a log folder of its own would be litter
+            )
         callbacks = list(config.get("callbacks") or [])
         if config.get("enable_progress_bar") is not False and not any(isinstance(c, ProgressBar) for c in callbacks):
             callbacks.append(StepProgressBar())
@@ -84,9 +88,12 @@ class LWSCLI(LightningCLI):
     def before_fit(self) -> None:
         """Refuses what cannot work, or would destroy a finished run, before any process is started."""
         check_trainer(self.trainer)
-        path = self.config["fit"].ckpt_path
-        if path and Path(path).is_file():
-            _spare_finished_run(Path(path), run_folder(self.trainer))
+        folder, path = fixed_folder(self.trainer), self.config["fit"].ckpt_path
+        if folder is None or (path and _is_for_lightning(path)):
+            return
+        saved = read_saved(Path(path)) if path else None
+        if reason := why_spared(folder, saved.step if saved else 0, saved.started if saved else None):
+            raise ValueError(reason)
 
     def before_validate(self) -> None:
         """Refuses to evaluate networks that nobody trained."""
@@ -161,7 +168,6 @@ def _run(arguments: list[str], in_place_of_the_command_line: bool) -> None:
         subclass_mode_data=True,
         auto_configure_optimizers=False,
         save_config_callback=SaveFitConfig,
-        save_config_kwargs={"overwrite": True},
         seed_everything_default=0,
         parser_kwargs={
             "prog": "lws",
@@ -246,20 +252,6 @@ def _with_config_of_checkpoint(arguments: list[str]) -> list[str]:
 
 def _is_for_lightning(path: str) -> bool:
     return path in _OF_LIGHTNING or ":" in path.partition("/")[0]
-
-
-def _spare_finished_run(checkpoint: Path, target: Path) -> None:
-    """Refuses to go back in a run that is finished, where the new run would write into its folder.
-
-    A run of `lws fit` has a new folder each time; one of a sweep has the folder that its `config.yaml` names.
-    """
-    state, own = read_state(target), run_of(checkpoint)
-    same = own is not None and target.resolve() == own.resolve()
-    if same and state.status == "finished" and (step := read_saved(checkpoint).step) < state.step:
-        raise SystemExit(
-            f"lws fit: {target} holds a finished run of {state.step:,} steps, which going on from step {step:,} would "
-            "overwrite. Give the new run a folder: --trainer.logger.init_args.save_dir DIR"
-        )
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str | None:

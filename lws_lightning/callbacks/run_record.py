@@ -1,6 +1,7 @@
 """Makes the run folder a record: `curve.csv` and `result.json`."""
 
 import json
+import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +20,15 @@ from lws_lightning.callbacks.curve import (
     put_row,
     rows_of_csv,
 )
-from lws_lightning.callbacks.environment import hardware, plain, versions
-from lws_lightning.callbacks.folder import CarefulWriter, is_dry_run, run_folder
+from lws_lightning.callbacks.environment import data_digest, hardware, plain, versions
+from lws_lightning.callbacks.folder import (
+    CarefulWriter,
+    is_dry_run,
+    release_folder,
+    run_folder,
+    taken_folder,
+    why_spared,
+)
 from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
 
 __all__ = ["RunRecord"]
@@ -31,7 +39,10 @@ _IDENTITY = ("method", "network", "data", "seed", "task_names", "layer_names", "
 
 
 class RunRecord(Callback):
-    """Writes `curve.csv` and `result.json` into the run folder (the log folder, or the Trainer's root without one).
+    """Writes `curve.csv` and `result.json` into the run folder (see `run_folder`).
+
+    Given to a Trainer without logger, checkpoints and `default_root_dir`, it makes a folder in `lightning_logs/`; the
+    one that methods bring by themselves leaves nothing then. The record of a finished run is never overwritten.
 
     Both are replaced atomically at the start, at each evaluation, at the end and when an exception or an interrupt ends
     the run, so that a killed run leaves its last evaluation and the status `running`. In between they are refreshed at
@@ -58,7 +69,7 @@ class RunRecord(Callback):
 
     Args:
         run_dir: For testing only: the folder of the run that the tested weights come from. The result is put into its
-            `result.json`. None means the log folder.
+            `result.json`. None means the run folder of the Trainer.
     """
 
     def __init__(self, run_dir: str | None = None) -> None:
@@ -79,6 +90,7 @@ class RunRecord(Callback):
         self._started: str | None = None
         self._costs: dict[str, dict[str, int]] | None = None
         self._latency: dict[str, float] | None = None
+        self._came_from: list[Path] = []
 
     # What checkpoints carry: plain values, because they are read with `weights_only=True`.
 
@@ -91,6 +103,7 @@ class RunRecord(Callback):
             "seconds": dict(self._seconds),
             "step": self._step,
             "started": self._started,
+            "folder": None if self._folder is None else os.fspath(self._folder.resolve()),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -100,6 +113,7 @@ class RunRecord(Callback):
         self._seconds = dict(state_dict["seconds"])
         self._step = state_dict["step"]
         self._started = state_dict["started"]
+        self._came_from = [Path(folder)] if (folder := state_dict.get("folder")) else []
 
     # Training.
 
@@ -107,11 +121,14 @@ class RunRecord(Callback):
         """Forgets an earlier run of another Trainer; a checkpoint's state is loaded after this."""
         if stage == "fit" and trainer.global_step == 0:
             self._reset()
+        if stage == "fit":
+            self._folder = run_folder(trainer, anyway=True)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Notes the run folder, on every process, and writes the record with the status `running`."""
+        """Writes the record with the status `running`; raises ValueError if that of a finished run is in the way."""
         as_sharing_module(pl_module, type(self).__name__)
-        self._folder = None if is_dry_run(trainer) else run_folder(trainer)
+        if self._folder is not None and (reason := why_spared(self._folder, self._step, self._started)):
+            raise ValueError(reason)
         self._started = self._started or _now()
         if trainer.ckpt_path is not None:
             self._recover_row(trainer, pl_module)
@@ -163,10 +180,15 @@ class RunRecord(Callback):
             module = as_sharing_module(pl_module, type(self).__name__)
             self._latency = {"batch": _LATENCY_BATCH, "seconds": module.inference_seconds(_LATENCY_BATCH)}
         self._write(trainer, pl_module, "finished")
+        release_folder(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Writes how far the run came and why it ended."""
-        if trainer.state.fn != "fit" or self._folder is None:
+        if trainer.state.fn != "fit" or is_dry_run(trainer):
+            return
+        self._folder = taken_folder(trainer)  # the start may have failed before `setup`
+        release_folder(trainer)
+        if self._folder is None or why_spared(self._folder, self._step, self._started):
             return
         self._switch(None)
         # SIGTERM arrives as Lightning's SIGTERMException, which is a SystemExit.
@@ -175,7 +197,7 @@ class RunRecord(Callback):
         message = f"{type(exception).__name__}: {exception}".removesuffix(": ")
         try:
             self._write(trainer, pl_module, status, message)
-        except Exception:  # a broken device must not hide what broke it
+        except Exception:  # a broken device, or one that is not yet set up, must not hide what broke it
             self._payload.update(status=status, message=message, ended=_now())
             if trainer.is_global_zero:
                 self._writer.write(self._folder / "result.json", _json(self._payload))
@@ -184,26 +206,20 @@ class RunRecord(Callback):
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Puts the test's result into the record of the run it belongs to."""
-        log_dir = run_folder(trainer)
+        folder = run_folder(trainer, anyway=True) if self.run_dir is None else Path(self.run_dir)
         module = as_sharing_module(pl_module, type(self).__name__)
         evaluation = module.evaluations.get("test")
-        if is_dry_run(trainer) or evaluation is None or not trainer.is_global_zero:
+        if folder is None or evaluation is None or not trainer.is_global_zero:
             return
         test = evaluation_record(evaluation)
         # A Trainer that only tests does not restore `global_step`; this callback's state in the checkpoint knows it.
         test["step"] = self._step or test["step"]
-        if self.run_dir is not None:
-            path = Path(self.run_dir) / "result.json"
-            record = _read(path)
-            if record is not None:
-                self._writer.write(path, _json({**record, "test": test}))
-                return
-        path = log_dir / "result.json"
+        path = folder / "result.json"
         fresh = self._describe(trainer, module, "finished", step=test["step"]) | {"test": test}
         record = _read(path)
         if record is None:
             self._writer.write(path, _json(fresh))
-        elif all(record.get(key) == fresh[key] for key in _IDENTITY):
+        elif self.run_dir is not None or all(record.get(key) == fresh[key] for key in _IDENTITY):
             self._writer.write(path, _json({**record, "test": test}))
         else:
             rank_zero_warn(f"{path} is the record of another run; the test's result is not written there.")
@@ -234,7 +250,7 @@ class RunRecord(Callback):
         module = as_sharing_module(pl_module, type(self).__name__)
         expected = self._describe(trainer, module, "running", step=self._step)
         saved_in = Path(str(trainer.ckpt_path)).parent
-        for folder in (saved_in, saved_in.parent):
+        for folder in (saved_in, saved_in.parent, *self._came_from):
             record = _read(folder / "result.json")
             if record is None or any(record.get(key) != expected[key] for key in _IDENTITY):
                 continue
@@ -278,7 +294,7 @@ class RunRecord(Callback):
             "method": module.method_name,
             "network": module.network_name,
             "data": None if data is None else type(data).__name__,
-            "data_digest": getattr(data, "digest", None),
+            "data_digest": data_digest(data),
             "task_names": list(module.task_names),
             "layer_names": list(module.layer_names),
             "weights_per_layer": [int(size) for size in module.weights_per_layer],

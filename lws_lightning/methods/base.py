@@ -11,6 +11,7 @@ from torch import nn
 
 from lws_lightning.batches import StepBatch
 from lws_lightning.callbacks import RunRecord, SharingMonitor
+from lws_lightning.callbacks.folder import has_own_place, take_folder
 from lws_lightning.methods.checks import check_pass_size, check_task_info, check_trainer
 from lws_lightning.methods.inference import count_multiply_adds, median_seconds
 from lws_lightning.methods.optimization import LRSchedule
@@ -184,8 +185,10 @@ class MultiTaskMethod(TrainedMethod):
         """Refuses Trainer options that cannot work, and brings the callbacks that a user has not given."""
         check_trainer(self.trainer)
         check_pass_size(self.max_images_per_pass, self.trainer)
+        take_folder(self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
-        return [kind() for kind in (SharingMonitor, RunRecord) if kind not in present]
+        kinds = (SharingMonitor, RunRecord) if has_own_place(self.trainer) else (SharingMonitor,)
+        return [kind() for kind in kinds if kind not in present]
 
     def setup(self, stage: str) -> None:
         """Lets checkpoint callbacks save the last good state when the run is stopped by an error or Ctrl-C."""

@@ -39,7 +39,9 @@ def work(folder: Path) -> None:
             print(f"Process {os.getpid()} trains from {checkpoint or 'the start'}.", flush=True)
             _lws("fit", folder, checkpoint)
         state, checkpoint = read_state(folder), newest_checkpoint(folder, resumable=False)
-        if state.status == "finished" and not state.tested and checkpoint is not None:
+        if state.status == "finished" and not state.tested:
+            if checkpoint is None:
+                raise SystemExit("the run left no checkpoint; let a ModelCheckpoint save one at the last step")
             _lws("test", folder, checkpoint)
 
 
