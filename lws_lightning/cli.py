@@ -3,9 +3,11 @@
 import io
 import logging
 import sys
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +219,14 @@ def _silence() -> None:
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
     # Every run has a folder of its own, also a resumed one.
     warnings.filterwarnings("ignore", message=r"The dirpath has changed.*")
+    # A thread that cannot write TensorBoard's file ends with a traceback; the run ends of it, too, and says so.
+    threading.excepthook = partial(_of_a_thread, threading.excepthook)
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(lambda r: "litlogger" not in r.getMessage())
+
+
+def _of_a_thread(otherwise: Callable[[threading.ExceptHookArgs], Any], error: threading.ExceptHookArgs) -> None:
+    if not isinstance(error.exc_value, OSError):
+        otherwise(error)
 
 
 def _refuse_what_the_data_say(arguments: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "is_dry_run",
     "release_folder",
     "run_folder",
+    "say_failed_in_place",
     "take_folder",
     "taken_folder",
     "why_spared",
@@ -287,6 +288,19 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def say_failed_in_place(path: Path) -> None:
+    """Makes a record that says `running` say `failed`, where the disk is so full that no other file can be written."""
+    running, failed = b'"status": "running"', b'"status": "failed" '  # of one length: no other byte moves
+    try:
+        with path.open("r+b") as file:
+            position = file.read().find(running)
+            if position >= 0:
+                file.seek(position)
+                file.write(failed)
+    except OSError:  # nothing is left to be tried
+        pass
+
+
 class CarefulWriter:
     """Writes files of a run, and lets the training go on where that fails.
 
@@ -316,7 +330,7 @@ class CarefulWriter:
         except OSError as error:
             if not self.failed:
                 rank_zero_warn(
-                    f"{self.what} cannot be written to {path.parent} ({error}). The training goes on without."
+                    f"{self.what} cannot be written to {path.parent} ({error}). That alone does not end the run."
                 )
             self.failed = True
             return False

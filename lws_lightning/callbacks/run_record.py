@@ -23,9 +23,9 @@ from lws_lightning.callbacks.curve import (
 from lws_lightning.callbacks.environment import data_digest, hardware, plain, versions
 from lws_lightning.callbacks.folder import (
     CarefulWriter,
-    is_dry_run,
     release_folder,
     run_folder,
+    say_failed_in_place,
     taken_folder,
     why_spared,
 )
@@ -41,8 +41,8 @@ _IDENTITY = ("method", "network", "data", "seed", "task_names", "layer_names", "
 class RunRecord(Callback):
     """Writes `curve.csv` and `result.json` into the run folder (see `run_folder`).
 
-    Given to a Trainer without logger, checkpoints and `default_root_dir`, it makes a folder in `lightning_logs/`; the
-    one that methods bring by themselves leaves nothing then. The record of a finished run is never overwritten.
+    The record of a finished run is never overwritten. Given by hand, this callback makes a folder in `lightning_logs/`
+    where there is no other place; the one that methods bring leaves nothing then.
 
     Both are replaced atomically at the start, at each evaluation, at the end and when an exception or an interrupt ends
     the run, so that a killed run leaves its last evaluation and the status `running`. In between they are refreshed at
@@ -78,8 +78,7 @@ class RunRecord(Callback):
         self._writer = CarefulWriter("The record of the run")
         self._payload: dict[str, Any] = {}
         self._phase: str | None = None
-        self._since = 0.0
-        self._written = 0.0
+        self._since = self._written = 0.0
         self._reset()
 
     def _reset(self) -> None:
@@ -184,7 +183,7 @@ class RunRecord(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Writes how far the run came and why it ended."""
-        if trainer.state.fn != "fit" or is_dry_run(trainer):
+        if trainer.state.fn != "fit":
             return
         self._folder = taken_folder(trainer)  # the start may have failed before `setup`
         release_folder(trainer)
@@ -197,10 +196,12 @@ class RunRecord(Callback):
         message = f"{type(exception).__name__}: {exception}".removesuffix(": ")
         try:
             self._write(trainer, pl_module, status, message)
-        except Exception:  # a broken device, or one that is not yet set up, must not hide what broke it
+        except Exception:  # a broken device must not hide what broke it
             self._payload.update(status=status, message=message, ended=_now())
             if trainer.is_global_zero:
                 self._writer.write(self._folder / "result.json", _json(self._payload))
+        if self._writer.failed and status == "failed" and trainer.is_global_zero:
+            say_failed_in_place(self._folder / "result.json")
 
     # Testing.
 

@@ -32,6 +32,7 @@ from lws_lightning.networks import (
     make_multi_task_network,
 )
 from lws_lightning.randomness import resolve_seed
+from lws_lightning.saving import save_whole_files
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import RunningStats, TaskNetworks, keep_freed_memory
 
@@ -186,6 +187,7 @@ class MultiTaskMethod(TrainedMethod):
         check_trainer(self.trainer)
         check_pass_size(self.max_images_per_pass, self.trainer)
         take_folder(self.trainer)
+        save_whole_files(self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
         kinds = (SharingMonitor, RunRecord) if has_own_place(self.trainer) else (SharingMonitor,)
         return [kind() for kind in kinds if kind not in present]
