@@ -3,10 +3,11 @@
 import io
 import logging
 import sys
-import traceback
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +22,35 @@ import lws_lightning.data
 import lws_lightning.methods  # noqa: F401
 from lws_lightning import __version__
 from lws_lightning.callbacks import RunRecord, StepProgressBar
-from lws_lightning.callbacks.folder import run_folder
+from lws_lightning.callbacks.folder import fixed_folder, run_folder, why_spared, write_atomically
+from lws_lightning.checkpoints import find_checkpoint, read_saved, run_of
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.export import export
 from lws_lightning.methods import MultiTaskMethod, check_trainer
 from lws_lightning.output import print_all_names
 from lws_lightning.predict import predict
+from lws_lightning.refusal import refusal
 from lws_lightning.results import report
 from lws_lightning.sweep import sweep
-from lws_lightning.sweep.state import checkpoint_step, read_state
 
 __all__ = ["LWSCLI", "main"]
 
 _FROM_THE_DATA = ("task_names", "num_classes", "image_shape", "validation_prefix")
 _WITH_CHECKPOINT = ("fit", "validate", "test")
+_HARDWARE = ("accelerator", "devices", "num_nodes", "strategy", "precision")
+_NO_CHECKPOINT = "give the checkpoint whose networks to evaluate: --ckpt_path FILE"
+_OF_LIGHTNING = ("best", "last", "hpc")
+"""What Lightning takes for a checkpoint besides the path of one."""
 
 
 class SaveFitConfig(SaveConfigCallback):
     """Saves the configuration of a training run, not that of a test."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Saves `config.yaml` into the run folder."""
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
+        """Saves `config.yaml` into the run folder, if the run has one."""
+        folder = run_folder(trainer) if stage == "fit" else None
+        if folder is not None and trainer.is_global_zero:
+            write_atomically(folder / self.config_filename, self.parser.dump(self.config, skip_none=False))
 
 
 class LWSCLI(LightningCLI):
@@ -61,30 +68,35 @@ class LWSCLI(LightningCLI):
             if given.get(name) not in (None, "val"):  # "val" is the default of validation_prefix
                 raise SystemExit(f"lws: model.init_args.{name} cannot be given: it comes from the data.")
 
-    def instantiate_classes(self) -> None:
-        """Makes data, method and Trainer; what this package refuses is said in a line, without a traceback."""
-        try:
-            super().instantiate_classes()
-        except ValueError as error:
-            message = _refusal(error)
-            if message is None:
-                raise
-            raise SystemExit(f"lws {self.subcommand}: {message}") from error
-
     def instantiate_trainer(self, **options: Any) -> Trainer:
         """Adds a progress bar over the whole run, unless the user has one or wants none."""
         config = self._get(self.config_init, "trainer")
+        if self.subcommand != "fit" and config.get("logger") is None:
+            options["logger"] = (
+                False  # what is evaluated is printed and recorded; a log folder of its own would be litter
+            )
         callbacks = list(config.get("callbacks") or [])
         if config.get("enable_progress_bar") is not False and not any(isinstance(c, ProgressBar) for c in callbacks):
             callbacks.append(StepProgressBar())
-        return super().instantiate_trainer(callbacks=callbacks, **options)
+        try:
+            return super().instantiate_trainer(callbacks=callbacks, **options)
+        except Exception as error:
+            given = [
+                f"trainer.{name} {config[name]}" for name in _HARDWARE if config.get(name) not in (None, "auto", 1)
+            ]
+            if (message := refusal(error)) is None or not given:
+                raise
+            raise ValueError(f"{', '.join(given)}: {message}") from error
 
     def before_fit(self) -> None:
         """Refuses what cannot work, or would destroy a finished run, before any process is started."""
         check_trainer(self.trainer)
-        path = self.config["fit"].ckpt_path
-        if path and Path(path).is_file():
-            _spare_finished_run(Path(path), run_folder(self.trainer))
+        folder, path = fixed_folder(self.trainer), self.config["fit"].ckpt_path
+        if folder is None or (path and _is_for_lightning(path)):
+            return
+        saved = read_saved(Path(path)) if path else None
+        if reason := why_spared(folder, saved.step if saved else 0, saved.started if saved else None):
+            raise ValueError(reason)
 
     def before_validate(self) -> None:
         """Refuses to evaluate networks that nobody trained."""
@@ -92,7 +104,7 @@ class LWSCLI(LightningCLI):
 
     def before_test(self) -> None:
         """Refuses to test networks that nobody trained, and puts the result into the run's record."""
-        folder = _run_folder(Path(self._require_checkpoint("test")))
+        folder = run_of(Path(self._require_checkpoint("test")))
         callbacks = self.trainer.callbacks  # type: ignore[attr-defined]
         if folder is not None and not any(isinstance(c, RunRecord) for c in callbacks):
             callbacks.append(RunRecord(run_dir=str(folder)))
@@ -100,15 +112,19 @@ class LWSCLI(LightningCLI):
     def _require_checkpoint(self, subcommand: str) -> str:
         path = self.config[subcommand].ckpt_path
         if not path:
-            raise SystemExit(f"lws {subcommand}: give the checkpoint whose networks to evaluate: --ckpt_path FILE")
+            raise SystemExit(f"lws {subcommand}: {_NO_CHECKPOINT}")
         return str(path)
 
     def _parse_ckpt_path(self) -> None:
-        """Does nothing, where Lightning lets a checkpoint's hyper-parameters override the command line.
+        """Finds the checkpoint, where Lightning lets its hyper-parameters override the command line.
 
         Here what is given is obeyed or refused aloud (methods/resume.py), and what is not given comes from the run's
         `config.yaml`.
         """
+        subcommand = self.config["subcommand"]
+        path = self.config[subcommand].ckpt_path
+        if path and not _is_for_lightning(path):
+            self.config[subcommand].ckpt_path = str(find_checkpoint(path, resumable=subcommand == "fit"))
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -116,9 +132,22 @@ def main(args: Sequence[str] | None = None) -> None:
 
     Args:
         args: Arguments instead of those of the command line.
+
+    Raises:
+        SystemExit: If it cannot be done, with a line that says what to mend.
     """
     print_all_names()
     arguments = list(sys.argv[1:] if args is None else args)
+    try:
+        _run(arguments, in_place_of_the_command_line=args is not None)
+    except Exception as error:
+        message = refusal(error)
+        if message is None:
+            raise
+        raise SystemExit(f"lws {arguments[0]}: {message}") from error
+
+
+def _run(arguments: list[str], in_place_of_the_command_line: bool) -> None:
     if arguments[:1] == ["report"]:
         report(arguments[1:])
         return
@@ -134,7 +163,7 @@ def main(args: Sequence[str] | None = None) -> None:
         return
     _refuse_what_the_data_say(arguments)
     arguments = _with_config_of_checkpoint(arguments)
-    if args is None:  # given as args, LightningCLI would warn of a command line beside them
+    if not in_place_of_the_command_line:  # given as args, LightningCLI would warn of a command line beside them
         sys.argv[1:] = arguments
     LWSCLI(
         MultiTaskMethod,
@@ -143,15 +172,17 @@ def main(args: Sequence[str] | None = None) -> None:
         subclass_mode_data=True,
         auto_configure_optimizers=False,
         save_config_callback=SaveFitConfig,
-        save_config_kwargs={"overwrite": True},
         seed_everything_default=0,
         parser_kwargs={
+            "prog": "lws",
             "version": __version__,
             "description": "Learned Weight Sharing. Besides the subcommands below: lws sweep CONFIG... --seeds 0-9 "
             "trains many runs, lws report FOLDER... compares them, and lws export writes a task's network as a plain "
             "model file.",
+            # Without these, what is wrong with an option stands below fifty lines of options.
+            **{name: {"usage": f"lws {name} [--config FILE] [--OPTION VALUE ...]"} for name in _WITH_CHECKPOINT},
         },
-        args=None if args is None else arguments,
+        args=arguments if in_place_of_the_command_line else None,
     )
 
 
@@ -183,15 +214,6 @@ def resolve_config(path: Path, options: Sequence[str]) -> Mapping[str, Any]:
     return config
 
 
-def _refusal(error: BaseException) -> str | None:
-    """Returns what this package's own code refused with, below the errors that jsonargparse wraps it into."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    ours = isinstance(error, ValueError | OSError | ImportError) and frames[-1].startswith("lws_lightning.")
-    return str(error) if ours else None
-
-
 def _silence() -> None:
     """Keeps Lightning's remarks off the screen that do not concern a user of this command."""
     # Lightning's own use of torch; and images that are held in memory need no loader processes.
@@ -199,7 +221,14 @@ def _silence() -> None:
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
     # Every run has a folder of its own, also a resumed one.
     warnings.filterwarnings("ignore", message=r"The dirpath has changed.*")
+    # A thread that cannot write TensorBoard's file ends with a traceback; the run ends of it, too, and says so.
+    threading.excepthook = partial(_of_a_thread, threading.excepthook)
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(lambda r: "litlogger" not in r.getMessage())
+
+
+def _of_a_thread(otherwise: Callable[[threading.ExceptHookArgs], Any], error: threading.ExceptHookArgs) -> None:
+    if not isinstance(error.exc_value, OSError):
+        otherwise(error)
 
 
 def _refuse_what_the_data_say(arguments: Sequence[str]) -> None:
@@ -213,31 +242,27 @@ def _with_config_of_checkpoint(arguments: list[str]) -> list[str]:
     """Adds the `config.yaml` of the checkpoint's run where a command line gives the checkpoint and no config."""
     if not arguments or arguments[0] not in _WITH_CHECKPOINT:
         return arguments
-    has_config = any(a in ("-c", "--config") or a.startswith("--config=") for a in arguments)
-    path = _value_of("--ckpt_path", arguments)
-    if has_config or path is None:
+    subcommand, *options = arguments
+    names = {option.partition("=")[0] for option in options}
+    path = _value_of("--ckpt_path", options)
+    if names & {"-c", "--config", "-h", "--help"} or {"--model", "--data"} <= names:
         return arguments
-    folder = _run_folder(Path(path))
+    if path is None:
+        if subcommand != "fit":
+            raise SystemExit(f"lws {subcommand}: {_NO_CHECKPOINT}")
+        return arguments
+    checkpoint = find_checkpoint(path, resumable=subcommand == "fit")
+    folder = run_of(checkpoint)
     if folder is None:
-        return arguments
+        raise SystemExit(f"lws {subcommand}: there is no config.yaml of the run by {checkpoint}; give --config FILE")
     added = ["--config", str(folder / "config.yaml")]
-    if arguments[0] != "fit":
+    if subcommand != "fit":
         added += ["--trainer.logger", "false"]
-    return [arguments[0], *added, *arguments[1:]]
+    return [subcommand, *added, *options]
 
 
-def _spare_finished_run(checkpoint: Path, target: Path) -> None:
-    """Refuses to go back in a run that is finished, where the new run would write into its folder.
-
-    A run of `lws fit` has a new folder each time; one of a sweep has the folder that its `config.yaml` names.
-    """
-    state, own = read_state(target), _run_folder(checkpoint)
-    same = own is not None and target.resolve() == own.resolve()
-    if same and state.status == "finished" and (step := checkpoint_step(checkpoint)) < state.step:
-        raise SystemExit(
-            f"lws fit: {target} holds a finished run of {state.step:,} steps, which going on from step {step:,} would "
-            "overwrite. Give the new run a folder: --trainer.logger.init_args.save_dir DIR"
-        )
+def _is_for_lightning(path: str) -> bool:
+    return path in _OF_LIGHTNING or ":" in path.partition("/")[0]
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str | None:
@@ -246,12 +271,4 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
             return argument.split("=", 1)[1]
         if argument == option and number + 1 < len(arguments):
             return arguments[number + 1]
-    return None
-
-
-def _run_folder(checkpoint: Path) -> Path | None:
-    """Returns the folder of the run that wrote a checkpoint: the one above it that holds `config.yaml`."""
-    for folder in (checkpoint.parent, checkpoint.parent.parent):
-        if (folder / "config.yaml").is_file():
-            return folder
     return None

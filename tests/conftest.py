@@ -39,7 +39,7 @@ def quiet_trainer(tmp_path):
     def make(**options):
         defaults = {
             "accelerator": "cpu",
-            "default_root_dir": tmp_path,
+            "default_root_dir": tmp_path / "runs",
             "enable_progress_bar": False,
             "enable_model_summary": False,
             "logger": False,

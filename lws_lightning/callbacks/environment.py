@@ -1,4 +1,4 @@
-"""On what a run ran, and its options, as plain values that JSON can hold."""
+"""On what a run ran, its data and its options, as plain values that JSON can hold."""
 
 import importlib.metadata
 import math
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["hardware", "plain", "versions"]
+__all__ = ["data_digest", "hardware", "plain", "versions"]
 
 _MAX_NUMBERS = 1000
 
@@ -44,6 +44,14 @@ def hardware(device: torch.device) -> dict[str, Any]:
     elif device.type != "cpu":
         gpu = device.type
     return {"cpu": _cpu_name(), "cores": cores, "threads": torch.get_num_threads(), "gpu": gpu}
+
+
+def data_digest(data: Any) -> str | None:
+    """Returns the fingerprint of a DataModule's images; None without one, or if they cannot be read."""
+    try:
+        return getattr(data, "digest", None)
+    except (ValueError, OSError):  # which is why a start fails that is to be recorded
+        return None
 
 
 def plain(value: Any) -> Any:

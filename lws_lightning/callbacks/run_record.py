@@ -1,6 +1,7 @@
 """Makes the run folder a record: `curve.csv` and `result.json`."""
 
 import json
+import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +18,15 @@ from lws_lightning.callbacks.curve import (
     probabilities,
     put_row,
 )
-from lws_lightning.callbacks.environment import hardware, plain, versions
-from lws_lightning.callbacks.folder import CarefulWriter, is_dry_run, run_folder
+from lws_lightning.callbacks.environment import data_digest, hardware, plain, versions
+from lws_lightning.callbacks.folder import (
+    CarefulWriter,
+    release_folder,
+    run_folder,
+    say_failed_in_place,
+    taken_folder,
+    why_spared,
+)
 from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
 
 __all__ = ["RunRecord"]
@@ -29,7 +37,10 @@ _IDENTITY = ("method", "network", "data", "seed", "task_names", "layer_names", "
 
 
 class RunRecord(Callback):
-    """Writes `curve.csv` and `result.json` into the run folder (the log folder, or the Trainer's root without one).
+    """Writes `curve.csv` and `result.json` into the run folder (see `run_folder`).
+
+    The record of a finished run is never overwritten. Given by hand, this callback makes a folder in `lightning_logs/`
+    where there is no other place; the one that methods bring leaves nothing then.
 
     Both are replaced atomically at the start, at each evaluation, at the end and when an exception or an interrupt ends
     the run, so that a killed run leaves its last evaluation and the status `running`. In between they are refreshed at
@@ -56,7 +67,7 @@ class RunRecord(Callback):
 
     Args:
         run_dir: For testing only: the folder of the run that the tested weights come from. The result is put into its
-            `result.json`. None means the log folder.
+            `result.json`. None means the run folder of the Trainer.
     """
 
     def __init__(self, run_dir: str | None = None) -> None:
@@ -65,8 +76,7 @@ class RunRecord(Callback):
         self._writer = CarefulWriter("The record of the run")
         self._payload: dict[str, Any] = {}
         self._phase: str | None = None
-        self._since = 0.0
-        self._written = 0.0
+        self._since = self._written = 0.0
         self._reset()
 
     def _reset(self) -> None:
@@ -89,6 +99,7 @@ class RunRecord(Callback):
             "seconds": dict(self._seconds),
             "step": self._step,
             "started": self._started,
+            "folder": None if self._folder is None else os.fspath(self._folder.resolve()),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -105,11 +116,14 @@ class RunRecord(Callback):
         """Forgets an earlier run of another Trainer; a checkpoint's state is loaded after this."""
         if stage == "fit" and trainer.global_step == 0:
             self._reset()
+        if stage == "fit":
+            self._folder = run_folder(trainer, anyway=True)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Notes the run folder, on every process, and writes the record with the status `running`."""
+        """Writes the record with the status `running`; raises ValueError if that of a finished run is in the way."""
         as_sharing_module(pl_module, type(self).__name__)
-        self._folder = None if is_dry_run(trainer) else run_folder(trainer)
+        if self._folder is not None and (reason := why_spared(self._folder, self._step, self._started)):
+            raise ValueError(reason)
         self._started = self._started or _now()
         self._write(trainer, pl_module, "running")
 
@@ -159,10 +173,15 @@ class RunRecord(Callback):
             module = as_sharing_module(pl_module, type(self).__name__)
             self._latency = {"batch": _LATENCY_BATCH, "seconds": module.inference_seconds(_LATENCY_BATCH)}
         self._write(trainer, pl_module, "finished")
+        release_folder(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Writes how far the run came and why it ended."""
-        if trainer.state.fn != "fit" or self._folder is None:
+        if trainer.state.fn != "fit":
+            return
+        self._folder = taken_folder(trainer)  # the start may have failed before `setup`
+        release_folder(trainer)
+        if self._folder is None or why_spared(self._folder, self._step, self._started):
             return
         self._switch(None)
         # SIGTERM arrives as Lightning's SIGTERMException, which is a SystemExit.
@@ -175,31 +194,27 @@ class RunRecord(Callback):
             self._payload.update(status=status, message=message, ended=_now())
             if trainer.is_global_zero:
                 self._writer.write(self._folder / "result.json", _json(self._payload))
+        if self._writer.failed and status == "failed" and trainer.is_global_zero:
+            say_failed_in_place(self._folder / "result.json")
 
     # Testing.
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Puts the test's result into the record of the run it belongs to."""
-        log_dir = run_folder(trainer)
+        folder = run_folder(trainer, anyway=True) if self.run_dir is None else Path(self.run_dir)
         module = as_sharing_module(pl_module, type(self).__name__)
         evaluation = module.evaluations.get("test")
-        if is_dry_run(trainer) or evaluation is None or not trainer.is_global_zero:
+        if folder is None or evaluation is None or not trainer.is_global_zero:
             return
         test = evaluation_record(evaluation)
         # A Trainer that only tests does not restore `global_step`; this callback's state in the checkpoint knows it.
         test["step"] = self._step or test["step"]
-        if self.run_dir is not None:
-            path = Path(self.run_dir) / "result.json"
-            record = _read(path)
-            if record is not None:
-                self._writer.write(path, _json({**record, "test": test}))
-                return
-        path = log_dir / "result.json"
+        path = folder / "result.json"
         fresh = self._describe(trainer, module, "finished", step=test["step"]) | {"test": test}
         record = _read(path)
         if record is None:
             self._writer.write(path, _json(fresh))
-        elif all(record.get(key) == fresh[key] for key in _IDENTITY):
+        elif self.run_dir is not None or all(record.get(key) == fresh[key] for key in _IDENTITY):
             self._writer.write(path, _json({**record, "test": test}))
         else:
             rank_zero_warn(f"{path} is the record of another run; the test's result is not written there.")
@@ -247,7 +262,7 @@ class RunRecord(Callback):
             "method": module.method_name,
             "network": module.network_name,
             "data": None if data is None else type(data).__name__,
-            "data_digest": getattr(data, "digest", None),
+            "data_digest": data_digest(data),
             "task_names": list(module.task_names),
             "layer_names": list(module.layer_names),
             "weights_per_layer": [int(size) for size in module.weights_per_layer],

@@ -29,7 +29,7 @@ class SharingMonitor(Callback):
     At each evaluation and at the end of the training, TensorBoard gets the figures `sharing/assignment`,
     `sharing/probabilities` and `sharing/affinity` (how likely two tasks share a layer, with two tasks or more) and the
     histogram `sharing/probabilities_histogram`; at the end also the text `sharing/groups`. The last pictures are PNG
-    files in `pictures/` of the run folder, with TensorBoard or without.
+    files in `pictures/` of the run folder, if it has one (see `run_folder`), with TensorBoard or without.
 
     Args:
         pictures_every_evaluation: False draws at the end only. With 50 tasks and 20 copies drawing takes about a

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from lws_lightning.checkpoints import find_checkpoint, run_of
 from lws_lightning.export.formats import FORMATS, MissingPackageError
 from lws_lightning.export.names import file_names
 from lws_lightning.export.task import ExportError, export_task
@@ -31,13 +32,14 @@ def export(arguments: Sequence[str]) -> None:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
         FORMATS[options.format].require_packages(options.format)  # before a large checkpoint is read
-        method = method_from_checkpoint(options.ckpt_path, options.trust_network, options.method)
+        checkpoint = find_checkpoint(options.ckpt_path)
+        method = method_from_checkpoint(checkpoint, options.trust_network, options.method)
         tasks = _tasks(method, options.task)
-        paths = _paths(method, tasks, options.format, options.out, Path(options.ckpt_path))
+        paths = _paths(method, tasks, options.format, options.out, checkpoint)
         if method.data_record.preprocessing is None:
             print("note: the checkpoint does not say how its images were made; the files will not either")
         for task, path in zip(tasks, paths, strict=True):
-            done = export_task(method, task, options.format, path, options.ckpt_path)
+            done = export_task(method, task, options.format, path, checkpoint)
             print(
                 f"{done.path}: task {done.task!r}, {done.parameters:,} parameters, logits equal to the checkpoint's "
                 f"within {done.difference:.1e}",
@@ -54,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "lws export",
         description="Writes a task's own network as a plain model file that needs nothing of this package.",
     )
-    parser.add_argument("--ckpt_path", required=True, metavar="FILE", help="the checkpoint")
+    parser.add_argument("--ckpt_path", required=True, metavar="FILE", help="the checkpoint, or a run folder")
     parser.add_argument("--task", metavar="NAME", help=f"the task; {_ALL}: every task, unless one is called so")
     parser.add_argument("--all_tasks", action="store_true", help="a file for each task")
     parser.add_argument("--format", required=True, choices=list(FORMATS), help="the kind of file")
@@ -87,11 +89,11 @@ def _paths(
         return [out]
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file, but there are {len(tasks)} tasks; give a folder.")
-    folder = out if out is not None else _run_folder(checkpoint) / "exported"
+    folder = out if out is not None else (run_of(checkpoint) or _above(checkpoint)) / "exported"
     names = file_names(method.task_names)  # of all tasks, so that a task's file has the same name in every call
     return [folder / f"{names[task]}{suffix}" for task in tasks]
 
 
-def _run_folder(checkpoint: Path) -> Path:
+def _above(checkpoint: Path) -> Path:
     folder = checkpoint.parent
     return folder.parent if folder.name == "checkpoints" else folder

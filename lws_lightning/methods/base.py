@@ -12,6 +12,7 @@ from torch import nn
 
 from lws_lightning.batches import StepBatch
 from lws_lightning.callbacks import RunRecord, SharingMonitor
+from lws_lightning.callbacks.folder import has_own_place, take_folder
 from lws_lightning.methods.checks import check_pass_size, check_precision, check_task_info, check_trainer
 from lws_lightning.methods.inference import count_multiply_adds, median_seconds
 from lws_lightning.methods.optimization import LRSchedule
@@ -32,6 +33,7 @@ from lws_lightning.networks import (
     make_multi_task_network,
 )
 from lws_lightning.randomness import resolve_seed
+from lws_lightning.saving import save_whole_files
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import RunningStats, TaskNetworks, keep_freed_memory
 
@@ -196,8 +198,11 @@ class MultiTaskMethod(TrainedMethod):
         check_trainer(self.trainer)
         check_precision(self.trainer, self.ema_decay)
         check_pass_size(self.max_images_per_pass, self.trainer)
+        take_folder(self.trainer)
+        save_whole_files(self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
-        return [kind() for kind in (SharingMonitor, RunRecord) if kind not in present]
+        kinds = (SharingMonitor, RunRecord) if has_own_place(self.trainer) else (SharingMonitor,)
+        return [kind() for kind in kinds if kind not in present]
 
     def setup(self, stage: str) -> None:
         """Lets checkpoint callbacks save the last good state when the run is stopped by an error or Ctrl-C."""

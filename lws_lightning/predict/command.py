@@ -8,6 +8,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.cli import LightningArgumentParser
 from torch.utils.data import DataLoader
 
+from lws_lightning.checkpoints import find_checkpoint
 from lws_lightning.data import kinds_of
 from lws_lightning.methods import MultiTaskMethod, method_from_checkpoint
 from lws_lightning.predict.images import ImageFiles, decoder_for, find_images
@@ -39,7 +40,7 @@ def predict(arguments: Sequence[str]) -> None:
         # The old name is deprecated, the new one came with jsonargparse 4.49.
         instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
         trainer_options = dict(instantiate(options).trainer)
-        method = method_from_checkpoint(options.ckpt_path, options.trust_network, options.method)
+        method = method_from_checkpoint(find_checkpoint(options.ckpt_path), options.trust_network, options.method)
         tasks = _tasks(method, options.task)
         writer = PredictionWriter(options.out, method.task_names, method.data_record.class_names, options.top_k)
         decoder = decoder_for(method.data_record, method.image_shape)
@@ -79,7 +80,10 @@ def _parser() -> LightningArgumentParser:
         f"Exit status {SOME_BROKEN}: some images could not be read; they are named, and the others are written.",
     )
     parser.add_argument(
-        "--ckpt_path", type=str, required=True, help="the checkpoint; nothing else of the run is needed"
+        "--ckpt_path",
+        type=str,
+        required=True,
+        help="the checkpoint, or a run folder; nothing else of the run is needed",
     )
     parser.add_argument(
         "--images", type=str, nargs="+", required=True, help="files, folders (searched at any depth) and patterns"

@@ -76,7 +76,7 @@ def sweep(arguments: Sequence[str], resolve_config: ResolveConfig) -> None:
 
 def _conclude(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: Path) -> None:
     unfinished = [outcome for outcome in outcomes if not outcome.finished]
-    print(f"\n{len(runs) - len(unfinished)} of {len(runs)} runs are finished.")
+    print(f"\n{len(runs) - len(unfinished)} of {len(runs)} runs are finished and tested.")
     for outcome in unfinished:
         if outcome.tried:
             print(f"  {outcome.text}")

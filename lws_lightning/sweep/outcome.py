@@ -18,7 +18,7 @@ class Outcome:
 
     Attributes:
         run: The run.
-        finished: Whether it did all its steps.
+        finished: Whether it did all its steps and was tested.
         text: One line for the user.
         began: Whether it got as far as a training step.
         tried: Whether it was started at all.
@@ -41,8 +41,8 @@ def outcome_of(run: SweepRun, started: float = 0.0) -> Outcome:
     state, log = read_state(run.folder), run.folder / LOG_FILE
     if state.status == "finished":
         error = "" if state.error is None else f", error {state.error:.2f} %"
-        untested = "" if state.tested else f"; its networks were not tested, see {log}"
-        return Outcome(run, True, f"{run}: finished at step {state.step:,}{error}{untested}", True)
+        untested = "" if state.tested else f"; its networks could not be tested: {_last_line(log)} (log: {log})"
+        return Outcome(run, state.tested, f"{run}: finished at step {state.step:,}{error}{untested}", True)
     fresh = _changed(run.folder / "result.json") >= started
     if fresh and state.status == "interrupted":
         what = f"interrupted at step {state.step:,}"

@@ -96,7 +96,7 @@ def plan_runs(configs: Mapping[Path, Mapping[str, Any]], seeds: Sequence[int], o
     for seed in seeds:
         for name, config in named.items():
             folder = out / name / f"seed{seed}"
-            runs.append(SweepRun(name, seed, folder, _config_of_run(config, seed, folder)))
+            runs.append(SweepRun(name, seed, folder, _config_of_run(name, config, seed, folder)))
     for run in runs:
         _refuse_other_options(run)
     return runs
@@ -117,6 +117,10 @@ def _check(path: Path, config: Mapping[str, Any]) -> None:
             f"{path}: trainer.logger is set, but a sweep gives every run a TensorBoardLogger in the run's own folder. "
             "Leave the option out."
         )
+    if trainer.get("enable_checkpointing") is False:
+        raise ValueError(
+            f"{path}: trainer.enable_checkpointing false leaves no checkpoint that a sweep could go on from, or test."
+        )
     if trainer.get("fast_dev_run"):
         raise ValueError(f"{path}: trainer.fast_dev_run leaves nothing behind that a sweep could collect.")
     if trainer.get("devices") not in (None, "auto", 1, "1", [0]) or trainer.get("num_nodes") not in (None, 1):
@@ -124,16 +128,9 @@ def _check(path: Path, config: Mapping[str, Any]) -> None:
             f"{path}: trainer.devices and trainer.num_nodes ask for several processes, but a sweep trains each run in "
             "one. Leave them out, or start such runs one by one (docs/distributed.md)."
         )
-    steps, interval = trainer.get("max_steps"), trainer.get("val_check_interval")
-    by_steps = isinstance(interval, int) and trainer.get("check_val_every_n_epoch") is None
-    if by_steps and steps is not None and steps > 0 and steps % interval:
-        raise ValueError(
-            f"{path}: trainer.max_steps {steps} is not a multiple of trainer.val_check_interval {interval}, so the "
-            "last step would be neither evaluated nor saved."
-        )
 
 
-def _config_of_run(config: Mapping[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+def _config_of_run(name: str, config: Mapping[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     logger = {
         "class_path": "TensorBoardLogger",
         "init_args": {"save_dir": os.fspath(folder.parent), "name": folder.name, "version": ""},
@@ -145,8 +142,22 @@ def _config_of_run(config: Mapping[str, Any], seed: int, folder: Path) -> dict[s
     }
     if config["trainer"].get("devices") == "auto":  # all GPUs of the machine, each with a batch of its own
         changed["devices"] = 1
+    if callbacks := config["trainer"].get("callbacks"):
+        changed["callbacks"] = [_own_dirpath(each, Path(name) / f"seed{seed}") for each in _as_list(callbacks)]
     trainer = {**config["trainer"], **changed, "logger": logger}
     return {**config, "seed_everything": seed, "trainer": trainer}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _own_dirpath(callback: Any, run: Path) -> Any:
+    """Gives the checkpoints of a callback with a `dirpath` a folder of the run's own in it."""
+    options = callback.get("init_args") or {}
+    if not options.get("dirpath"):
+        return callback
+    return {**callback, "init_args": {**options, "dirpath": os.fspath(Path(options["dirpath"]) / run)}}
 
 
 def _refuse_other_options(run: SweepRun) -> None:

@@ -4,9 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-__all__ = ["RunState", "checkpoint_step", "newest_checkpoint", "read_state"]
+__all__ = ["RunState", "read_state"]
 
 
 @dataclass(frozen=True)
@@ -47,27 +45,3 @@ def read_state(folder: Path) -> RunState:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return RunState()
-
-
-def checkpoint_step(path: Path) -> int:
-    """Reads after how many training steps a checkpoint was saved; its tensors are not read."""
-    return int(torch.load(path, map_location="cpu", weights_only=True, mmap=True)["global_step"])
-
-
-def newest_checkpoint(folder: Path) -> Path | None:
-    """Finds the checkpoint that a run goes on from.
-
-    Args:
-        folder: Of the run.
-
-    Returns:
-        The newest file below `checkpoints` that can be read, None if there is none. Files that a kill left damaged are
-        passed over.
-    """
-    steps: dict[Path, tuple[int, int]] = {}
-    for path in (folder / "checkpoints").glob("*.ckpt"):
-        try:
-            steps[path] = checkpoint_step(path), path.stat().st_mtime_ns
-        except Exception:  # whatever torch raises about a damaged file
-            continue
-    return max(steps, key=lambda path: steps[path], default=None)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from lws_lightning.checkpoints import newest_checkpoint
 from lws_lightning.output import print_all_names
 from lws_lightning.sweep.plan import CONFIG_FILE
-from lws_lightning.sweep.state import newest_checkpoint, read_state
+from lws_lightning.sweep.state import read_state
 
 __all__ = ["work"]
 
@@ -39,8 +40,10 @@ def work(folder: Path) -> None:
             checkpoint = newest_checkpoint(folder)
             print(f"Process {os.getpid()} trains from {checkpoint or 'the start'}.", flush=True)
             _lws("fit", folder, checkpoint)
-        state, checkpoint = read_state(folder), newest_checkpoint(folder)
-        if state.status == "finished" and not state.tested and checkpoint is not None:
+        state, checkpoint = read_state(folder), newest_checkpoint(folder, resumable=False)
+        if state.status == "finished" and not state.tested:
+            if checkpoint is None:
+                raise SystemExit("the run left no checkpoint; let a ModelCheckpoint save one at the last step")
             _lws("test", folder, checkpoint)
 
 

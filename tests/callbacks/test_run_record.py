@@ -15,12 +15,18 @@ from lws_lightning.callbacks import RunRecord
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def result(folder):
-    return json.loads((Path(folder) / "result.json").read_text(encoding="utf-8"))
+def home(root):
+    """The folder of the only run below a folder."""
+    (path,) = Path(root).rglob("result.json")
+    return path.parent
 
 
-def curve(folder):
-    with (Path(folder) / "curve.csv").open(encoding="utf-8", newline="") as file:
+def result(root):
+    return json.loads((home(root) / "result.json").read_text(encoding="utf-8"))
+
+
+def curve(root):
+    with (home(root) / "curve.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -29,7 +35,8 @@ def steps(folder):
 
 
 def files(folder):
-    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
+    names = (str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
+    return sorted(name for name in names if not name.endswith(".run.lock"))
 
 
 def test_record_of_a_finished_run(make_trainer, make_module, make_data, tmp_path):
@@ -86,7 +93,7 @@ def test_curve_has_a_row_for_each_evaluation(make_trainer, make_module, make_dat
     assert 0 < seconds[0] < seconds[1] < seconds[2]
     entropy = [float(row["entropy_mean"]) for row in rows]
     assert entropy[0] > entropy[1] == entropy[2]
-    assert files(tmp_path) == ["curve.csv", "result.json"]  # no temporary file is left
+    assert files(home(tmp_path)) == ["curve.csv", "result.json"]  # no temporary file is left
 
 
 def test_fixed_sharing_has_no_entropies(make_trainer, make_module, make_data, tmp_path):
@@ -186,16 +193,18 @@ def test_resumed_run_has_the_whole_curve(make_trainer, make_module, make_data, t
     assert result(second)["step"] == 8
 
 
-def test_resumed_run_in_the_same_folder_drops_later_rows(make_trainer, make_module, make_data, tmp_path):
+def test_resumed_run_drops_later_rows(make_trainer, make_module, make_data, tmp_path):
     save = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=3, save_top_k=-1)
     make_trainer(RunRecord(), save, enable_checkpointing=True).fit(make_module(), datamodule=make_data())
     assert steps(tmp_path) == [2, 4, 6]
     module = make_module()
     module.raise_at, module.raised = 3, ValueError("cut")
     with pytest.raises(ValueError, match="cut"):
-        make_trainer(RunRecord()).fit(module, datamodule=make_data(), ckpt_path=tmp_path / "step=3.ckpt")
-    assert steps(tmp_path) == [2]
-    assert result(tmp_path)["step"] == 3
+        make_trainer(RunRecord(), default_root_dir=tmp_path / "again").fit(
+            module, datamodule=make_data(), ckpt_path=tmp_path / "step=3.ckpt"
+        )
+    assert steps(tmp_path / "again") == [2]
+    assert result(tmp_path / "again")["step"] == 3
 
 
 def test_second_fit_with_one_callback_starts_anew(make_trainer, make_module, make_data, tmp_path):
@@ -250,7 +259,7 @@ def test_full_disk_warns_once_and_trains_on(make_trainer, make_module, make_data
 def test_folder_that_cannot_be_made_warns(make_trainer, make_module, make_data, tmp_path):
     (tmp_path / "file").write_text("in the way")
     trainer = make_trainer(RunRecord(), default_root_dir=tmp_path / "file")
-    with pytest.warns(UserWarning, match="training goes on"):
+    with pytest.warns(UserWarning, match="does not end the run"):
         trainer.fit(make_module(), datamodule=make_data())
     assert trainer.global_step == 6
 
@@ -270,7 +279,7 @@ def test_test_writes_into_the_run_it_is_given(make_trainer, make_module, make_da
     run, other = tmp_path / "run", tmp_path / "other"
     make_trainer(RunRecord(), default_root_dir=run).fit(make_module(), datamodule=make_data())
     before = result(run)
-    make_trainer(RunRecord(run_dir=str(run)), default_root_dir=other).test(make_module(), datamodule=make_data())
+    make_trainer(RunRecord(run_dir=str(home(run))), default_root_dir=other).test(make_module(), datamodule=make_data())
     assert result(run)["test"]["error"] == 50.0
     assert {**result(run), "test": None} == before
     assert not other.exists()
@@ -298,16 +307,20 @@ def test_test_without_a_usable_record_writes_a_new_one(make_trainer, make_module
     if damage == "half":
         (run / "result.json").write_text('{"format": 1, "sta')
     make_trainer(RunRecord(run_dir=str(run)), default_root_dir=other).test(make_module(), datamodule=make_data())
-    record = result(other)
+    record = result(run)
     assert (record["test"]["error"], record["evaluation"], record["seconds"]) == (50.0, None, None)
-    assert files(other) == ["result.json"]
+    assert files(run) == ["result.json"]
+    assert not other.exists()
 
 
 def test_test_does_not_touch_the_record_of_another_run(make_trainer, make_module, make_data, tmp_path):
-    make_trainer(RunRecord()).fit(make_module(seed=1), datamodule=make_data())
+    def logger():
+        return CSVLogger(tmp_path, name="", version="fixed")
+
+    make_trainer(RunRecord(), logger=logger()).fit(make_module(seed=1), datamodule=make_data())
     before = result(tmp_path)
     with pytest.warns(UserWarning, match="another run"):
-        make_trainer(RunRecord()).test(make_module(seed=2), datamodule=make_data())
+        make_trainer(RunRecord(), logger=logger()).test(make_module(seed=2), datamodule=make_data())
     assert result(tmp_path) == before
 
 

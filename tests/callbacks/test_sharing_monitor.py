@@ -125,9 +125,9 @@ def test_one_task_has_no_affinity(fit, make_module):
 @pytest.mark.parametrize("tensorboard", [True, False])
 def test_files_in_the_run_folder(make_trainer, make_module, make_data, tmp_path, tensorboard):
     logger = TensorBoardLogger(tmp_path, name="tb") if tensorboard else False
-    trainer = make_trainer(SharingMonitor(), logger=logger)
+    trainer = make_trainer(SharingMonitor(), logger=logger, default_root_dir=tmp_path / "root")
     trainer.fit(make_module(), datamodule=make_data())
-    folder = (tmp_path / "tb" / "version_0" if tensorboard else tmp_path) / "pictures"
+    folder = tmp_path / ("tb" if tensorboard else "root/lightning_logs") / "version_0" / "pictures"
     assert sorted(path.name for path in folder.iterdir()) == ["affinity.png", "assignment.png", "probabilities.png"]
     with Image.open(folder / "assignment.png") as image:
         assert image.format == "PNG"
@@ -160,8 +160,9 @@ def test_barebones(make_module, make_data, tmp_path):
 
 
 def test_pictures_that_cannot_be_written_do_not_stop_the_run(make_trainer, make_module, make_data, tmp_path):
-    (tmp_path / "pictures").write_text("in the way")
-    trainer = make_trainer(SharingMonitor())
+    (tmp_path / "fixed").mkdir()
+    (tmp_path / "fixed" / "pictures").write_text("in the way")
+    trainer = make_trainer(SharingMonitor(), logger=CSVLogger(tmp_path, name="", version="fixed"))
     with pytest.warns(UserWarning, match="pictures of the sharing cannot be written") as caught:
         trainer.fit(make_module(), datamodule=make_data())
     assert sum("cannot be written" in str(each.message) for each in caught) == 1

@@ -105,4 +105,5 @@ def assert_resumes_bit_for_bit(kind, tmp_path, quiet_trainer, data_options=None,
     assert_same(state_of(resumed, resumed_trainer), state_of(whole, whole_trainer))
     again = kind.load_from_checkpoint(path, network=options.get("network", tiny_network))
     assert again.hparams.keys() >= options.keys() - {"network"}
-    return json.loads((tmp_path / "whole" / "result.json").read_text())
+    (record,) = (tmp_path / "whole").rglob("result.json")
+    return json.loads(record.read_text())

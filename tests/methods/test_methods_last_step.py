@@ -28,7 +28,7 @@ def test_a_run_of_any_length_ends_evaluated_and_saved(quiet_trainer, tmp_path, m
     trainer = quiet_trainer(max_steps=steps, callbacks=[recorder, callback], enable_checkpointing=True, **BY_STEPS)
     trainer.fit(method(data), data)
     assert recorder.evaluations == [step for step in (4,) if step < steps] + [steps]
-    record = json.loads((tmp_path / "result.json").read_text())
+    record = json.loads(next(tmp_path.rglob("result.json")).read_text())
     assert record["status"] == "finished"
     assert record["evaluation"]["step"] == record["step"] == steps
     for name in ("last.ckpt", f"step={steps}.ckpt"):
@@ -93,14 +93,16 @@ def test_an_evaluation_that_came_after_the_checkpoint_is_made_on_resume(quiet_tr
     trainer = quiet_trainer(max_steps=6, callbacks=[Keep(), saves], **options)
     trainer.fit(whole, data)
     kept = state_of(whole, trainer)
-    curve = (tmp_path / "curve.csv").read_text()
+    (path,) = tmp_path.rglob("curve.csv")
+    curve = path.read_text()
     resumed_data, recorder = digits(validation="split"), Recorder()
     resumed = make(IndependentEarlyStopping, resumed_data, patience=3)
     trainer = quiet_trainer(max_steps=6, callbacks=[recorder], default_root_dir=tmp_path / "resumed", **BY_STEPS)
     trainer.fit(resumed, resumed_data, ckpt_path=tmp_path / "before.ckpt")
     assert recorder.evaluations == [step for step in (4, 6) if step >= saved_at]
     assert_same(state_of(resumed), {name: value for name, value in kept.items() if not name.startswith("adam")})
-    again = (tmp_path / "resumed/curve.csv").read_text()
+    (path,) = (tmp_path / "resumed").rglob("curve.csv")
+    again = path.read_text()
     assert [row.split(",")[0] for row in again.splitlines()] == [row.split(",")[0] for row in curve.splitlines()]
 
 

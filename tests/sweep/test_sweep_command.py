@@ -141,3 +141,62 @@ def test_a_job_that_loses_its_machine_is_submitted_again(tmp_path):
     assert not (tmp_path / CONFIG_FILE).exists()
     job = RunJob(run)
     assert job.checkpoint().function is job
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", [("dirpath", "elsewhere"), ("filename", "{step:06d}-{test_curve/error:.2f}")])
+def test_a_killed_run_goes_on_wherever_its_checkpoints_lie(lws, tmp_path, configs, option):
+    config = yaml.safe_load(configs[0].read_text())
+    trainer = yaml.safe_load((CONFIGS / "quickstart/trainer.yaml").read_text())
+    trainer["callbacks"][0]["init_args"] |= dict([option])
+    configs[0].write_text(yaml.safe_dump(config | {"trainer": trainer}))
+    command = ("sweep", configs[0], "--seeds", "0,1", "--out", "out", *SHORT, "--trainer.max_steps", 4)
+    lws(*command)
+    for seed in (0, 1):
+        run = tmp_path / "out" / tmp_path.name / f"works/seed{seed}"
+        found = record(run)
+        assert found["test"]["step"] == 4
+        place = tmp_path / "elsewhere" / tmp_path.name / f"works/seed{seed}" if option[0] == "dirpath" else run
+        (newest,) = (path for path in place.rglob("*.ckpt") if path.name != "last.ckpt" and "000004" in str(path))
+        newest.write_bytes(newest.read_bytes()[:2000])  # as if killed while it was saved
+        next(place.rglob("last.ckpt")).unlink()
+        (run / "result.json").write_text(json.dumps(found | {"status": "running", "step": 2, "test": None}))
+    lws(*command)
+    for seed in (0, 1):
+        run = tmp_path / "out" / tmp_path.name / f"works/seed{seed}"
+        _, first, second = (run / "log.txt").read_text().split("trains from ")
+        assert first.startswith("the start")
+        assert "000002" in second.splitlines()[0]
+        assert f"seed{seed}" in second.splitlines()[0]
+        assert record(run)["test"]["step"] == 4
+
+
+def test_a_sweep_whose_networks_remain_untested_does_not_end_well(lws, tmp_path, configs, capfd):
+    command = ("sweep", configs[0], "--out", "out", *SHORT, "--trainer.max_steps", 4)
+    lws(*command)
+    run = tmp_path / "out" / tmp_path.name / "works/seed0"
+    (run / "result.json").write_text(json.dumps(record(run) | {"test": None}))
+    for path in (run / "checkpoints").iterdir():
+        path.unlink()
+    with pytest.raises(SystemExit) as ended:
+        lws(*command)
+    assert ended.value.code == 1
+    printed = capfd.readouterr().out
+    assert "could not be tested: the run left no checkpoint" in printed
+    assert "0 of 1 runs are finished and tested" in printed
+
+
+def test_a_sweep_without_checkpoints_is_refused(lws, configs):
+    with pytest.raises(SystemExit, match="leaves no checkpoint"):
+        lws("sweep", configs[0], "--out", "out", "--trainer.enable_checkpointing", "false")
+
+
+def test_a_finished_run_is_not_begun_anew_in_its_folder(lws, tmp_path, configs):
+    lws("sweep", configs[0], "--out", "out", *SHORT, "--trainer.max_steps", 2)
+    run = tmp_path / "out" / tmp_path.name / "works/seed0"
+    before = (run / "result.json").stat().st_mtime_ns, (run / "config.yaml").stat().st_mtime_ns
+    with pytest.raises(SystemExit, match="holds a finished run of 2 steps, which this run would overwrite"):
+        lws("fit", "--config", run / CONFIG_FILE)
+    assert before == ((run / "result.json").stat().st_mtime_ns, (run / "config.yaml").stat().st_mtime_ns)
+    lws("fit", "--config", run / CONFIG_FILE, "--ckpt_path", run, "--trainer.max_steps", 4)
+    assert record(run)["step"] == 4

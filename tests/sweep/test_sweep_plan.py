@@ -1,14 +1,13 @@
 """Which runs a sweep has, and what it refuses before any of them."""
 
 import pytest
-import torch
 import yaml
 from locations import CONFIGS
 
 from lws_lightning.cli import resolve_config
 from lws_lightning.sweep.command import _split
 from lws_lightning.sweep.plan import parse_seeds, plan_runs, save_config
-from lws_lightning.sweep.state import newest_checkpoint, read_state
+from lws_lightning.sweep.state import read_state
 
 LEARNED = CONFIGS / "quickstart/learned.yaml"
 FULL = CONFIGS / "quickstart/full.yaml"
@@ -126,18 +125,3 @@ def test_a_damaged_record_is_a_new_run(tmp_path, content):
     assert read_state(tmp_path).status == "new"
     (tmp_path / "result.json").write_text(content)
     assert read_state(tmp_path).status == "new"
-
-
-def test_the_newest_checkpoint_that_can_be_read(tmp_path):
-    assert newest_checkpoint(tmp_path) is None
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    for step in (9, 10, 200):
-        torch.save({"global_step": step}, folder / f"step={step}.ckpt")
-    whole = (folder / "step=200.ckpt").read_bytes()
-    assert newest_checkpoint(tmp_path) == folder / "step=200.ckpt"
-    (folder / "step=200.ckpt").write_bytes(whole[: len(whole) // 2])
-    (folder / "last.ckpt").write_bytes(b"")
-    assert newest_checkpoint(tmp_path) == folder / "step=10.ckpt"
-    (folder / "link.ckpt").symlink_to("step=9.ckpt")
-    assert newest_checkpoint(tmp_path) == folder / "step=10.ckpt"
