@@ -1,8 +1,18 @@
 """What is refused before training starts, with the reason and the remedy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    Callback,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelPruning,
+    SpikeDetection,
+    StochasticWeightAveraging,
+)
 from lightning.pytorch.strategies import (
     DDPStrategy,
     DeepSpeedStrategy,
@@ -15,6 +25,20 @@ from lightning.pytorch.strategies.xla import XLAStrategy
 from lws_lightning.sharing import check_max_images
 
 __all__ = ["check_pass_size", "check_share", "check_task_info", "check_trainer"]
+
+_INSTEAD: Mapping[type[Callback], str] = {
+    BaseFinetuning: "To keep layers common to all tasks, set model.learned_layers",
+    BatchSizeFinder: "Set data.batch_size; to bound the memory of a step whatever it is, set model.max_images_per_pass",
+    GradientAccumulationScheduler: "Use a larger data.batch_size",
+    LearningRateFinder: "Compare some values of model.lr by their errors on validation images (data.validation: split)",
+    ModelPruning: "For networks with fewer weights let tasks share more, by a smaller model.weights_per_layer or a "
+    "model.weight_price; or prune what lws export writes",
+    SpikeDetection: "A loss or gradient that is not finite ends the run by itself; to bound large ones, set "
+    "model.clip_grad_norm",
+    StochasticWeightAveraging: "Set model.lr_schedule: cosine, or average the weights as the configurations do whose "
+    "names end in plus",
+}
+"""Callbacks that presuppose automatic optimization, or a loss that a training step returns, and what to do instead."""
 
 
 def check_task_info(task_names: Sequence[str], num_classes: Sequence[int], image_shape: Sequence[int]) -> None:
@@ -51,6 +75,12 @@ def check_trainer(trainer: Trainer) -> None:
         )
     _check_strategy(trainer)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        for kind, instead in _INSTEAD.items():
+            if isinstance(callback, kind):
+                raise ValueError(
+                    f"The callback {type(callback).__name__} cannot work, because this method optimises manually. "
+                    f"{instead}."
+                )
         monitor = getattr(callback, "monitor", None)
         if isinstance(monitor, str) and monitor.split("/")[0] in ("test_curve", "test"):
             raise ValueError(
