@@ -292,10 +292,13 @@ def _notes(rows: Sequence[Row]) -> list[str]:
         parts = [f"{', '.join(letters)}: {seeds_text(seeds)}" for seeds, letters in by_seeds.items()]
         notes.append(f"The rows have different seeds ({'; '.join(parts)}).")
     for row in rows:
-        steps = sorted(run.step for run in row.runs if run.stopped_early)
-        if steps:
-            ends = ", ".join(f"{step:,}" for step in steps)
-            notes.append(f"Row {row.letter}: {len(steps)} stopped early, as its method says, at step {ends}.")
+        ends: dict[str, list[int]] = {}
+        for run in row.runs:
+            if run.stopped_early:
+                ends.setdefault(run.stopped_by, []).append(run.step)
+        for what, steps in sorted(ends.items()):
+            at = ", ".join(f"{step:,}" for step in sorted(steps))
+            notes.append(f"Row {row.letter}: {len(steps)} stopped early, by {what}, at step {at}.")
         if row.diverged:
             seeds = seeds_text(run.seed for run in row.diverged)
             notes.append(f"Row {row.letter}: {len(row.diverged)} diverged, the error is not a number (seed {seeds}).")
