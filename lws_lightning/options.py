@@ -13,7 +13,6 @@ NEUTRAL_DATA_OPTIONS = frozenset(
         "images_on_device",
         "in_memory",
         "memory_limit_gb",
-        "pin_memory",
     }
 )
 """Of a DataModule: neither batches nor scores depend on them."""

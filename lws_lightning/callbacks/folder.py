@@ -45,6 +45,8 @@ class _Taken:
 
 
 _TAKEN: WeakKeyDictionary[Trainer, _Taken] = WeakKeyDictionary()
+_PLACED: WeakKeyDictionary[Trainer, list[ModelCheckpoint]] = WeakKeyDictionary()
+"""The checkpoint callbacks whose `dirpath` the user has left open; Lightning fills it in before all folders are known."""
 
 
 def run_folder(trainer: Trainer, anyway: bool = False) -> Path | None:
@@ -98,6 +100,8 @@ def take_folder(trainer: Trainer) -> None:
     Raises:
         ValueError: If another process is at work on a run in that folder.
     """
+    saving = [each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)]
+    _PLACED.setdefault(trainer, [each for each in saving if each.dirpath is None])
     first = trainer.is_global_zero and getattr(trainer.strategy, "local_rank", 0) == 0
     starting = trainer.state.fn == "fit" and trainer not in _TAKEN and not is_dry_run(trainer)
     if first and starting and _is_local(trainer.logger):
@@ -245,20 +249,14 @@ def _given_root(trainer: Trainer) -> Path | None:
     root = Path(trainer.default_root_dir)
     if root != Path.cwd() and "://" not in trainer.default_root_dir:
         return root
-    chosen = [getattr(callback, "dirpath", None) for callback in trainer.checkpoint_callbacks]
-    local = (Path(path) for path in chosen if path and path not in _unset(trainer) and "://" not in os.fspath(path))
-    return next(local, None)
+    others = [each for each in trainer.checkpoint_callbacks if each not in _PLACED.get(trainer, [])]
+    chosen = [path for each in others if (path := getattr(each, "dirpath", None)) and "://" not in os.fspath(path)]
+    return Path(chosen[0]) if chosen else None
 
 
 def _save_checkpoints_in(folder: Path, trainer: Trainer) -> None:
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, ModelCheckpoint) and callback.dirpath in _unset(trainer):
-            callback.dirpath = os.fspath(folder / "checkpoints")
-
-
-def _unset(trainer: Trainer) -> tuple[str | None, ...]:
-    """Returns what the `dirpath` of a callback is that was given none, before and after Lightning has set it."""
-    return None, os.path.join(trainer.default_root_dir, "checkpoints")  # noqa: PTH118 - not even normalised
+    for callback in _PLACED.get(trainer, []):
+        callback.dirpath = os.fspath(folder / "checkpoints")
 
 
 def write_atomically(path: Path, content: str | bytes | memoryview) -> None:

@@ -28,6 +28,7 @@ from lws_lightning.callbacks.folder import (
     why_spared,
 )
 from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
+from lws_lightning.callbacks.stopping import stopped_by
 
 __all__ = ["RunRecord"]
 
@@ -52,7 +53,7 @@ class RunRecord(Callback):
 
     - `status` (`running`, `finished`, `interrupted` or `failed`) and `message`, the exception;
     - `method`, `network`, `data`, `task_names`, `layer_names`, `weights_per_layer`, `seed`, `step`, `max_steps`,
-      `stopped_early` (whether a rule such as early stopping ended it);
+      `stopped_early` and `stopped_by` (whether and what ended it before: a rule, a callback, `trainer.max_time`);
     - `evaluation` (the last of the curve) and `test`, each with errors in percent and numbers of images, or null;
     - `entropies` and `probabilities` (the search distribution, by layer and task one number a copy, to six digits;
       both null for fixed sharing), `assignment` (null where none describes the sharing), `details` (what else a method
@@ -255,6 +256,7 @@ class RunRecord(Callback):
         seconds = self._seconds["training"]
         trained = seconds > 0
         data = getattr(trainer, "datamodule", None)
+        stopped = stopped_by(trainer, module) if status == "finished" and step < trainer.max_steps else None
         return {
             "format": 1,
             "status": status,
@@ -269,7 +271,8 @@ class RunRecord(Callback):
             "seed": int(module.seed),
             "step": step,
             "max_steps": trainer.max_steps,
-            "stopped_early": status == "finished" and trainer.should_stop and step < trainer.max_steps,
+            "stopped_early": stopped is not None,
+            "stopped_by": stopped,
             "evaluation": self._evaluation,
             "test": None,
             "entropies": entropies(module.distribution, module.layer_names),

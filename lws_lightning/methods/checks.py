@@ -1,9 +1,19 @@
 """What is refused before training starts, with the reason and the remedy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.callbacks import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    Callback,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelPruning,
+    SpikeDetection,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
 from lightning.pytorch.strategies import (
     DDPStrategy,
     DeepSpeedStrategy,
@@ -18,6 +28,20 @@ from lws_lightning.sharing import check_max_images
 __all__ = ["check_pass_size", "check_precision", "check_share", "check_task_info", "check_trainer"]
 
 _PRECISIONS = ("64-true", "32-true", "bf16-mixed", "16-mixed", "bf16-true")
+
+_INSTEAD: Mapping[type[Callback], str] = {
+    BaseFinetuning: "To keep layers common to all tasks, set model.learned_layers",
+    BatchSizeFinder: "Set data.batch_size; to bound the memory of a step whatever it is, set model.max_images_per_pass",
+    GradientAccumulationScheduler: "Use a larger data.batch_size",
+    LearningRateFinder: "Compare some values of model.lr by their errors on validation images (data.validation: split)",
+    ModelPruning: "For networks with fewer weights let tasks share more, by a smaller model.weights_per_layer or a "
+    "model.weight_price; or prune what lws export writes",
+    SpikeDetection: "A loss or gradient that is not finite ends the run by itself; to bound large ones, set "
+    "model.clip_grad_norm",
+    StochasticWeightAveraging: "Set model.ema_decay, for example 0.995; for a falling learning rate model.lr_schedule",
+    WeightAveraging: "Set model.ema_decay, for example 0.995, with which no weights are exchanged during evaluations",
+}
+"""Callbacks that presuppose automatic optimization, or a loss that a training step returns, and what to do instead."""
 
 
 def check_task_info(task_names: Sequence[str], num_classes: Sequence[int], image_shape: Sequence[int]) -> None:
@@ -54,11 +78,12 @@ def check_trainer(trainer: Trainer) -> None:
         )
     _check_strategy(trainer)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(callback, WeightAveraging):
-            raise ValueError(
-                f"{type(callback).__name__} cannot work, because it exchanges the weights during evaluations, where a "
-                "run may be stopped and saved. Take model.ema_decay instead, for example 0.995."
-            )
+        for kind, instead in _INSTEAD.items():
+            if isinstance(callback, kind):
+                raise ValueError(
+                    f"The callback {type(callback).__name__} cannot work, because this method optimises manually. "
+                    f"{instead}."
+                )
         monitor = getattr(callback, "monitor", None)
         if isinstance(monitor, str) and monitor.split("/")[0] in ("test_curve", "test"):
             raise ValueError(

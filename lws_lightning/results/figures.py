@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
+from typing import Literal, get_args
 
 import torch
 from matplotlib.figure import Figure
@@ -19,7 +20,11 @@ from lws_lightning.results.grouping import Row, Section
 from lws_lightning.results.runs import Run
 from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeoff_points
 
-__all__ = ["Numbers", "Picture", "section_pictures"]
+__all__ = ["KINDS", "Numbers", "Picture", "section_pictures"]
+
+Kind = Literal["error", "entropy", "parameters", "groups", "affinity", "assignment"]
+KINDS: tuple[str, ...] = get_args(Kind)
+"""What the name of a figure begins with."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def _curve_pictures(
         )
         ends = "; ".join(f"{row.label} {line.band.mean[-1]:.2f} %" for row, line in errors)
         alt = f"Line chart of the error against the training step on {where}. At the last common step: {ends}."
-        pictures.append(_picture(f"error_{stem}", figure, caption, alt))
+        pictures.append(_picture("error", stem, figure, caption, alt))
 
     entropies = {
         row.letter: [curve.entropies for curve in curves[row.letter] if curve.entropies] for row in rows if row.learned
@@ -131,7 +136,7 @@ def _curve_pictures(
         )
         ends = "; ".join(f"{row.label} {line.band.mean[0]:.3f} to {line.band.mean[-1]:.3f} nats" for row, line in lines)
         alt = f"Line chart of the mean entropy against the training step on {where}. From first to last: {ends}."
-        pictures.append(_picture(f"entropy_{stem}", figure, caption, alt))
+        pictures.append(_picture("entropy", stem, figure, caption, alt))
     return pictures
 
 
@@ -153,7 +158,7 @@ def _tradeoff_pictures(
     ends = "; ".join(f"{point.row.label} {point.parameters:,.0f}, {point.error:.2f} %" for point in points)
     alt = f"Points of parameters and error on {where}: {ends}."
     stem = f"{rows[0].letter}_{_slug(section.data)}_{_slug(network)}"
-    return [_picture(f"parameters_{stem}", figure, caption, alt)]
+    return [_picture("parameters", stem, figure, caption, alt)]
 
 
 def _lines(
@@ -216,7 +221,8 @@ def _sharing_pictures(
     alone = "; ".join(f"{layer} {values[0]:.0f} %" for layer, values in zip(layers, cells, strict=True))
     pictures = [
         _picture(
-            f"groups_{stem}",
+            "groups",
+            stem,
             group_sizes_figure(shares, layers, "How many tasks share a layer", where),
             caption,
             f"Stacked bars by layer for {where}. Tasks that share with nobody: {alone}. All numbers are below.",
@@ -240,7 +246,7 @@ def _sharing_pictures(
     distinct = "; ".join(f"{layer} {len(set(copies))}" for layer, copies in zip(layers, assignment, strict=True))
     caption = f"The final assignment of one run, seed {run.seed} of row {row.letter} ({name(run.folder)})."
     alt = f"Grid of {len(layers)} layers by {tasks} tasks, a letter for each copy. Distinct copies in use: {distinct}."
-    pictures.append(_picture(f"assignment_{stem}", figure, caption, alt))
+    pictures.append(_picture("assignment", stem, figure, caption, alt))
     return pictures, problems
 
 
@@ -264,12 +270,12 @@ def _affinity_picture(section: Section, affinity: Affinity) -> Picture:
     size = f"{len(names)} by {len(names)} tasks"
     alt = f"Matrices of {size} for {where}. The pairs that share most, mean over layers: {most}."
     stem = f"{row.letter}_{_slug(section.data)}_{_slug(row.network)}"
-    return _picture(f"affinity_{stem}", figure, caption, alt)
+    return _picture("affinity", stem, figure, caption, alt)
 
 
-def _picture(name: str, figure: Figure, caption: str, alt: str, numbers: Numbers | None = None) -> Picture:
+def _picture(kind: Kind, stem: str, figure: Figure, caption: str, alt: str, numbers: Numbers | None = None) -> Picture:
     png, svg = picture_png(figure, dpi=150), picture_svg(figure)
-    return Picture(name, caption, alt, png, svg, float(figure.get_figwidth()), numbers)
+    return Picture(f"{kind}_{stem}", caption, alt, png, svg, float(figure.get_figwidth()), numbers)
 
 
 def _letters(rows: Sequence[Row]) -> str:

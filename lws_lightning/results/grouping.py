@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from lws_lightning.callbacks import copy_letter
 from lws_lightning.results.data_variants import data_variants
-from lws_lightning.results.options import differences, method_options, settle
+from lws_lightning.results.options import differences, method_options, settle, training_differences
 from lws_lightning.results.runs import Measurement, Run
 
 __all__ = ["Key", "LeftOut", "Member", "Row", "Section", "Source", "deviation", "group_runs", "seeds_text"]
@@ -279,8 +279,12 @@ def _alike(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Names rows over other seeds, rows with runs that stopped early, and rows with diverged runs."""
-    notes = []
+    """Names rows that were trained otherwise, of other seeds, or with runs that stopped early or diverged."""
+    notes = [
+        _training_note(network, [row for row in rows if row.network == network])
+        for network in dict.fromkeys(row.network for row in rows)
+    ]
+    notes = [note for note in notes if note]
     by_seeds: dict[tuple[int, ...], list[str]] = {}
     for row in rows:
         by_seeds.setdefault(row.seeds, []).append(row.letter)
@@ -288,11 +292,26 @@ def _notes(rows: Sequence[Row]) -> list[str]:
         parts = [f"{', '.join(letters)}: {seeds_text(seeds)}" for seeds, letters in by_seeds.items()]
         notes.append(f"The rows have different seeds ({'; '.join(parts)}).")
     for row in rows:
-        steps = sorted(run.step for run in row.runs if run.stopped_early)
-        if steps:
-            ends = ", ".join(f"{step:,}" for step in steps)
-            notes.append(f"Row {row.letter}: {len(steps)} stopped early, as its method says, at step {ends}.")
+        ends: dict[str, list[int]] = {}
+        for run in row.runs:
+            if run.stopped_early:
+                ends.setdefault(run.stopped_by, []).append(run.step)
+        for what, steps in sorted(ends.items()):
+            at = ", ".join(f"{step:,}" for step in sorted(steps))
+            notes.append(f"Row {row.letter}: {len(steps)} stopped early, by {what}, at step {at}.")
         if row.diverged:
             seeds = seeds_text(run.seed for run in row.diverged)
             notes.append(f"Row {row.letter}: {len(row.diverged)} diverged, the error is not a number (seed {seeds}).")
     return notes
+
+
+def _training_note(network: str, rows: Sequence[Row]) -> str:
+    """Says in which options of training the rows of a network differ, empty if in none."""
+    parts = []
+    for name, values in training_differences([row.options for row in rows]).items():
+        letters: dict[str, list[str]] = {}
+        for row, value in zip(rows, values, strict=True):
+            letters.setdefault("none" if value is None else f"{value}", []).append(row.letter)
+        values_of = [f"{value} ({', '.join(of)})" for value, of in letters.items()]
+        parts.append(f"{name} {', '.join(values_of)}")
+    return f"The rows of {network} are not trained alike: {'; '.join(parts)}." if parts else ""

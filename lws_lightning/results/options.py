@@ -11,9 +11,11 @@ from lws_lightning.options import NEUTRAL_METHOD_OPTIONS
 from lws_lightning.results.config import averaging_option
 from lws_lightning.results.runs import Run
 
-__all__ = ["changed_options", "differences", "method_options", "settle"]
+__all__ = ["changed_options", "differences", "method_options", "settle", "training_differences"]
 
 _NEUTRAL = NEUTRAL_METHOD_OPTIONS | {"seed"}
+_OF_THE_RECORD = frozenset({"weight_averaging", "precision"})
+_NOT_OF_TRAINING = frozenset({"validation_prefix", "learned_layers"})
 
 
 def method_options(run: Run) -> dict[str, Any]:
@@ -41,6 +43,27 @@ def changed_options(method: str, options: Mapping[str, Any]) -> int:
     defaults = {**_defaults(method), "weights_per_layer": options.get("weights_per_layer")}
     names = [name for name in options if name in defaults or name == "weight_averaging"]
     return sum(options[name] != defaults.get(name) for name in names)
+
+
+def training_differences(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Names the options of training in which rows differ, whatever their methods.
+
+    That are those which every method has, such as `lr` and `weight_decay`, the averaging of weights, and the precision.
+
+    Args:
+        options: Of each row, without those that are None.
+
+    Returns:
+        By option its values, one for each row.
+    """
+    every = {p.name for p in _parameters(methods.MultiTaskMethod) if p.default is not p.empty}
+    found = {}
+    for name in sorted((every | _OF_THE_RECORD) - _NEUTRAL - _NOT_OF_TRAINING):
+        values = [each.get(name) for each in options]
+        untold = name == "precision" and None in values  # records of older versions do not tell it
+        if len({_text(value) for value in values}) > 1 and not untold:
+            found[name] = values
+    return found
 
 
 @cache

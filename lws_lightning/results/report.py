@@ -19,7 +19,7 @@ from lws_lightning.results.affinity_tables import (
     stability_rows,
 )
 from lws_lightning.results.drawing import styles
-from lws_lightning.results.figures import Picture, section_pictures
+from lws_lightning.results.figures import KINDS, Picture, section_pictures
 from lws_lightning.results.grouping import Section, Source, group_runs
 from lws_lightning.results.inference import INFERENCE_EXPLAINED, inference_cells
 from lws_lightning.results.markdown import TESTS_EXPLAINED, bullets, holm_explained, section_markdown
@@ -40,7 +40,7 @@ from lws_lightning.results.table import (
 __all__ = ["Report", "folder_names", "make_report"]
 
 _ENDINGS = ("png", "svg")
-_A_FIGURE = re.compile(r"(error|entropy|groups|affinity|assignment)_[A-Z]+_\w+\.(png|svg)")
+_A_FIGURE = re.compile(rf"({'|'.join(KINDS)})_[A-Z]+_\w+\.(png|svg)")
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,15 @@ class Run:
 
     @property
     def stopped_early(self) -> bool:
-        """Whether a rule such as early stopping ended the run before its `max_steps`, as it was meant to."""
+        """Whether something told the run to end before its `max_steps`; see `stopped_by`."""
         noted = self.record.get("stopped_early", "early_stopping" in (self.record.get("details") or {}))
         return bool(noted) and self.status == "finished" and 0 <= self.step < self.max_steps
+
+    @property
+    def stopped_by(self) -> str:
+        """What ended a run that stopped early: its method, a callback, or `trainer.max_time`."""
+        by_method = "early_stopping" in (self.record.get("details") or {})
+        return str(self.record.get("stopped_by") or ("its method" if by_method else "a callback"))
 
 
 def load_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:

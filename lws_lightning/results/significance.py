@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lws_lightning.results.grouping import Row, Section
-from lws_lightning.results.options import changed_options
+from lws_lightning.results.options import changed_options, training_differences
 
 __all__ = [
     "AVERAGES",
@@ -171,6 +171,9 @@ def _compare_rows(learned: Row, baseline: Row, average: str) -> Comparison:
         for row, values in ((learned, first), (baseline, second))
         if (count := sum(not math.isfinite(value) for value in values))
     ]
+    trained_otherwise = list(training_differences([learned.options, baseline.options]))
+    if trained_otherwise:
+        test = replace(test, remarks=(f"not trained alike: {', '.join(trained_otherwise)}",))
     if learned.key != baseline.key:
         return replace(test, refused=f"measured otherwise: {learned.key}, against {baseline.key}")
     if diverged:
@@ -179,13 +182,13 @@ def _compare_rows(learned: Row, baseline: Row, average: str) -> Comparison:
         wanted = "{} against {}".format(*fewest_runs(n, m))
         return replace(test, refused=f"too few runs: at least {wanted} needed for p < {LEVEL}")
     u, p, method = mann_whitney(first, second)
-    remarks = []
+    remarks = list(test.remarks)
     if test.least_p >= LEVEL:
         wanted = "{} against {}".format(*fewest_runs(n, m))
         remarks.append(f"p cannot be below {LEVEL} with so few runs, at least {wanted} needed")
     if learned.seeds != baseline.seeds:
         remarks.append("different seeds")
-    if other := _other_options(learned, baseline):
+    if other := sorted(set(_other_options(learned, baseline)) - set(trained_otherwise)):
         remarks.append(f"{'' if baseline.learned else 'also '}different: {', '.join(other)}")
     return replace(test, u=u, p=p, method=method, remarks=tuple(remarks))
 
@@ -215,7 +218,7 @@ def significance_cells(comparisons: Sequence[Comparison]) -> tuple[list[str], li
                 _p(test.p),
                 *([_p(test.p_holm)] if several else []),
                 _p(test.least_p),
-                test.refused or "; ".join((test.method, *test.remarks)),
+                "; ".join((test.refused or test.method, *test.remarks)),
             ]
         )
     return header, body

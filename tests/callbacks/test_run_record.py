@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from lws_lightning.callbacks import RunRecord
@@ -346,3 +346,39 @@ def test_other_modules_are_refused_by_name(make_trainer, make_data):
 
     with pytest.raises(TypeError, match=r"RunRecord works with .* Stranger lacks assignment"):
         make_trainer(RunRecord()).fit(Stranger(), datamodule=make_data())
+
+
+class Stop(Callback):
+    def on_train_batch_end(self, trainer, *_):
+        trainer.should_stop = True
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"max_time": {"seconds": 0}}, "trainer.max_time"),
+        ({"callbacks": EarlyStopping("test_curve/error", patience=1)}, "EarlyStopping on test_curve/error"),
+        ({"callbacks": Stop()}, "a callback"),
+        ({}, None),
+    ],
+)
+def test_the_record_says_what_ended_the_run(make_trainer, make_module, make_data, tmp_path, options, what):
+    class Logs(make_module):
+        def on_validation_epoch_end(self):
+            self.log("test_curve/error", 1.0)
+
+    callbacks = [options.pop("callbacks")] if "callbacks" in options else []
+    trainer = make_trainer(RunRecord(), *callbacks, **options)
+    trainer.fit(Logs(), datamodule=make_data())
+    record = result(tmp_path)
+    assert (record["status"], record["stopped_by"], record["stopped_early"]) == ("finished", what, what is not None)
+    assert (record["step"] < 6) == (what is not None)
+
+
+def test_the_record_says_that_the_method_ended_the_run(make_trainer, make_module, make_data, tmp_path):
+    class Done(make_module):
+        def details(self):
+            return {"early_stopping": {name: {"stopped": True} for name in self.task_names}}
+
+    make_trainer(RunRecord(), Stop()).fit(Done(), datamodule=make_data())
+    assert result(tmp_path)["stopped_by"] == "its method"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -287,9 +288,7 @@ def test_what_goes_beyond_the_paper_is_all_that_plus_adds(folder):
     assert plus["trainer"] == plain["trainer"]
 
 
-@pytest.mark.parametrize(
-    ("prefix", "sharing"), [("dkl_mnist/convnet_", "full"), ("dkl_mnist/convnet_", "none"), ("image_folders/", "none")]
-)
+@pytest.mark.parametrize(("prefix", "sharing"), product(("dkl_mnist/convnet_", "image_folders/"), ("full", "none")))
 def test_the_fair_opponents_of_plus_train_as_it_does(prefix, sharing):
     learned, fixed, plain = (
         read(CONFIGS / f"{prefix}{name}.yaml") for name in ("learned_plus", f"{sharing}_plus", sharing)

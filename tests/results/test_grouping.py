@@ -169,7 +169,7 @@ def test_options_without_consequence_split_no_row(write_run, tmp_path):
 
 def test_runs_that_a_rule_ended_count_with_those_of_their_budget(write_run, measured, tmp_path):
     ended = {"method": "early_stopping", "hparams": {}, "max_steps": 100}
-    write_run("a", **ended, step=60, evaluation=measured(step=60), stopped_early=True)
+    write_run("a", **ended, step=60, evaluation=measured(step=60), stopped_early=True, stopped_by="its method")
     write_run("b", **ended, seed=1, step=80, evaluation=measured(step=80), details={"early_stopping": {}})  # older
     write_run("c", **ended, seed=2, step=100)
     write_run("d", **ended, seed=3, step=70, evaluation=measured(step=70), stopped_early=False)
@@ -177,5 +177,17 @@ def test_runs_that_a_rule_ended_count_with_those_of_their_budget(write_run, meas
     (section,) = sections(tmp_path)
     assert [(row.method, row.seeds) for row in section.rows] == [("learned", (0,)), ("early_stopping", (0, 1, 2))]
     assert section.rows[0].key == section.rows[1].key
-    assert "Row B: 2 stopped early, as its method says, at step 60, 80." in section.notes
+    assert "Row B: 2 stopped early, by its method, at step 60, 80." in section.notes
     assert [each.run.folder.name for each in section.left_out] == ["d"]
+
+
+def test_the_report_says_what_ended_a_run(write_run, measured, tmp_path):
+    for seed, what in enumerate(("trainer.max_time", "EarlyStopping on val/error", "trainer.max_time", None)):
+        step = 50 + seed
+        write_run(f"{seed}", seed=seed, step=step, evaluation=measured(step=step), stopped_early=True, stopped_by=what)
+    (section,) = sections(tmp_path)
+    assert section.notes == (
+        "Row A: 1 stopped early, by EarlyStopping on val/error, at step 51.",
+        "Row A: 1 stopped early, by a callback, at step 53.",
+        "Row A: 2 stopped early, by trainer.max_time, at step 50, 52.",
+    )

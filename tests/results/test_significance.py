@@ -178,7 +178,7 @@ def test_other_options_and_seeds_are_remarked(write_run, tmp_path):
         write_run(f"l{seed}", seed=seed, hparams={"lr": 0.1, "weights": 1})
         write_run(f"f{seed}", seed=seed + 1, method="full", hparams={"lr": 0.2, "sharing": "full"})
     _, tests = compared(tmp_path)
-    assert tests[0].remarks == ("different seeds", "also different: lr")
+    assert tests[0].remarks == ("not trained alike: lr", "different seeds")
 
 
 def test_rows_for_csv(write_study, tmp_path):
@@ -202,7 +202,7 @@ def test_learned_rows_are_tested_against_the_one_with_the_papers_options(write_r
     test = pairs["per_task", "learned"]
     assert test.baseline.options["credit"] == "joint"
     assert (test.u, test.p) == (0, pytest.approx(1 / 70))
-    assert test.remarks == ("different: credit, weight_averaging",)
+    assert test.remarks == ("not trained alike: weight_averaging", "different: credit")
 
 
 def test_where_learned_rows_depart_equally_none_is_the_plain_one(write_run, tmp_path):
@@ -211,3 +211,24 @@ def test_where_learned_rows_depart_equally_none_is_the_plain_one(write_run, tmp_
         write_run(f"b{seed}", seed=seed, hparams={"nes_lr": 0.03})
     (section,) = group_runs(load_runs([tmp_path])[0])
     assert compare(section) == []
+
+
+def test_rows_that_are_not_trained_alike_are_named_with_the_options(write_run, tmp_path):
+    """A row called learned is better than one called none; that it also had weight decay must not go without a word."""
+    write_run("plus", hparams={"weight_decay": 1e-3, "clip_grad_norm": 1.0}, weight_averaging="EMAWeightAveraging")
+    write_run("none", method="none", hparams={"weight_decay": 0.0, "clip_grad_norm": None})
+    write_run("full", method="full", hparams={"weight_decay": 0.0, "clip_grad_norm": None})
+    text = comparison_table(*load_runs([tmp_path]))
+    assert (
+        "The rows of small are not trained alike: clip_grad_norm none (A, B), 1.0 (C); weight_averaging none (A, B), "
+        "EMAWeightAveraging (C); weight_decay 0.0 (A, B), 0.001 (C).\n"
+    ) in text
+    _, tests = compared(tmp_path)
+    assert {test.remarks for test in tests} == {("not trained alike: clip_grad_norm, weight_averaging, weight_decay",)}
+    assert text.count("0.05; not trained alike: clip_grad_norm") == 4
+
+
+def test_rows_that_are_trained_alike_have_no_such_note(write_run, tmp_path):
+    write_run("learned", hparams={"weight_decay": 0.1, "nes_lr": 0.5}, precision="32-true")
+    write_run("none", method="none", hparams={"weight_decay": 0.1})  # an old record, without its precision
+    assert "trained alike" not in comparison_table(*load_runs([tmp_path]))
