@@ -46,7 +46,7 @@ class _Taken:
 
 _TAKEN: WeakKeyDictionary[Trainer, _Taken] = WeakKeyDictionary()
 _PLACED: WeakKeyDictionary[Trainer, list[ModelCheckpoint]] = WeakKeyDictionary()
-"""The checkpoint callbacks whose `dirpath` the user has left open; Lightning fills it in before all folders are known."""
+"""The checkpoint callbacks whose `dirpath` the user has left open; Lightning fills it in before folders are known."""
 
 
 def run_folder(trainer: Trainer, anyway: bool = False) -> Path | None:
