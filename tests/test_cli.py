@@ -74,10 +74,10 @@ def test_every_shipped_config_trains(lws, tmp_path, config):
     assert result["status"] == "finished"
     assert result["step"] == 5
     curve = (folder / "curve.csv").read_text().splitlines()
-    assert [row.split(",")[0] for row in curve[1:]] == ["2", "4"]
+    assert [row.split(",")[0] for row in curve[1:]] == ["2", "4", "5"]
     options = yaml.safe_load(config.with_name(yaml.safe_load(config.read_text())["trainer"]).read_text())
     keeps_all = options["callbacks"][0]["init_args"]["save_top_k"] == -1
-    assert len(list((folder / "checkpoints").glob("*.ckpt"))) == (3 if keeps_all else 2)
+    assert len(list((folder / "checkpoints").glob("*.ckpt"))) == (4 if keeps_all else 2)
 
 
 def test_the_python_run_is_the_run_of_the_command(lws, tmp_path):

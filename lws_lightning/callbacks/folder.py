@@ -100,8 +100,7 @@ def take_folder(trainer: Trainer) -> None:
     Raises:
         ValueError: If another process is at work on a run in that folder.
     """
-    saving = [each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)]
-    _PLACED.setdefault(trainer, [each for each in saving if each.dirpath is None])
+    _PLACED.setdefault(trainer, [each for each in _saving(trainer) if each.dirpath is None])
     first = trainer.is_global_zero and getattr(trainer.strategy, "local_rank", 0) == 0
     starting = trainer.state.fn == "fit" and trainer not in _TAKEN and not is_dry_run(trainer)
     if first and starting and _is_local(trainer.logger):
@@ -249,14 +248,25 @@ def _given_root(trainer: Trainer) -> Path | None:
     root = Path(trainer.default_root_dir)
     if root != Path.cwd() and "://" not in trainer.default_root_dir:
         return root
-    others = [each for each in trainer.checkpoint_callbacks if each not in _PLACED.get(trainer, [])]
-    chosen = [path for each in others if (path := getattr(each, "dirpath", None)) and "://" not in os.fspath(path)]
-    return Path(chosen[0]) if chosen else None
+    chosen = [each.dirpath for each in _saving(trainer) if each.dirpath and each not in _left_open(trainer)]
+    return next((Path(path) for path in chosen if "://" not in os.fspath(path)), None)
 
 
 def _save_checkpoints_in(folder: Path, trainer: Trainer) -> None:
-    for callback in _PLACED.get(trainer, []):
+    for callback in _left_open(trainer):
         callback.dirpath = os.fspath(folder / "checkpoints")
+
+
+def _left_open(trainer: Trainer) -> list[ModelCheckpoint]:
+    """Returns the checkpoint callbacks whose `dirpath` the user has not given."""
+    if trainer in _PLACED:
+        return _PLACED[trainer]
+    usual = os.path.join(trainer.default_root_dir, "checkpoints")  # noqa: PTH118 - as Lightning writes it
+    return [each for each in _saving(trainer) if each.dirpath in (None, usual)]
+
+
+def _saving(trainer: Trainer) -> list[ModelCheckpoint]:
+    return [each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)]
 
 
 def write_atomically(path: Path, content: str | bytes | memoryview) -> None:

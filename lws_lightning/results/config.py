@@ -8,7 +8,7 @@ import yaml
 
 from lws_lightning.options import NEUTRAL_DATA_OPTIONS
 
-__all__ = ["averaging_option", "data_options", "flat_options", "read_config"]
+__all__ = ["data_options", "flat_options", "read_config"]
 
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
 # Seed and tasks are known from the record.
@@ -38,18 +38,6 @@ def data_options(folder: Path) -> dict[str, Any] | None:
         return None
     options = data.get("init_args", {})
     return {name: value for name, value in options.items() if name not in _NEUTRAL and value is not None}
-
-
-def averaging_option(folder: Path) -> str | None:
-    """Returns the callback that averaged the weights, as `EMAWeightAveraging(decay=0.995)`; None: none did."""
-    trainer = (read_config(folder) or {}).get("trainer")
-    callbacks = trainer.get("callbacks") if isinstance(trainer, dict) else None
-    for callback in callbacks if isinstance(callbacks, list) else []:
-        name = str(callback.get("class_path", "")).rsplit(".", 1)[-1] if isinstance(callback, dict) else ""
-        if name.endswith("WeightAveraging"):
-            chosen = {key: value for key, value in (callback.get("init_args") or {}).items() if key != "device"}
-            return f"{name}({', '.join(f'{key}={value}' for key, value in chosen.items() if value is not None)})"
-    return None
 
 
 def flat_options(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,18 +8,17 @@ from typing import Any
 
 from lws_lightning import methods
 from lws_lightning.options import NEUTRAL_METHOD_OPTIONS
-from lws_lightning.results.config import averaging_option
 from lws_lightning.results.runs import Run
 
 __all__ = ["changed_options", "differences", "method_options", "settle", "training_differences"]
 
 _NEUTRAL = NEUTRAL_METHOD_OPTIONS | {"seed"}
-_OF_THE_RECORD = frozenset({"weight_averaging", "precision"})
+_OF_THE_RECORD = frozenset({"precision"})
 _NOT_OF_TRAINING = frozenset({"validation_prefix", "learned_layers"})
 
 
 def method_options(run: Run) -> dict[str, Any]:
-    """Returns the options of a run's method that matter, its precision, and what averaged its weights.
+    """Returns the options of a run's method that matter, and its precision.
 
     Options that were not chosen are None. One that a run does not tell, because the package did not have it then, has
     its default value, which says what the package did.
@@ -31,9 +30,7 @@ def method_options(run: Run) -> dict[str, Any]:
         if name not in _NEUTRAL and not name.startswith("_")
     }
     precision = run.record.get("precision")
-    averaging = averaging_option(run.folder) or run.record.get("weight_averaging")
-    # Of the averaging, unlike the precision, None is an answer, too.
-    added = {"weights_per_layer": run.record.get("weights_per_layer"), "weight_averaging": averaging}
+    added = {"weights_per_layer": run.record.get("weights_per_layer")}
     told = {**hparams, **added, **({"precision": precision} if precision else {})}
     return {**_defaults(run.method), **told} if hparams else told
 
@@ -41,14 +38,14 @@ def method_options(run: Run) -> dict[str, Any]:
 def changed_options(method: str, options: Mapping[str, Any]) -> int:
     """Counts the options of a row that have another value than by default, or none by default."""
     defaults = {**_defaults(method), "weights_per_layer": options.get("weights_per_layer")}
-    names = [name for name in options if name in defaults or name == "weight_averaging"]
+    names = [name for name in options if name in defaults]
     return sum(options[name] != defaults.get(name) for name in names)
 
 
 def training_differences(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Names the options of training in which rows differ, whatever their methods.
 
-    That are those which every method has, such as `lr` and `weight_decay`, the averaging of weights, and the precision.
+    That are those which every method has, such as `lr` and `weight_decay`, and the precision.
 
     Args:
         options: Of each row, without those that are None.

@@ -197,7 +197,7 @@ def _other_options(one: Row, other: Row) -> list[str]:
     """Names options in which rows differ, of two methods those that both have. Weight sets differ by nature."""
     names = set(one.options) | set(other.options)
     if one.method != other.method:
-        names = (set(one.options) & set(other.options)) | {"weight_averaging"}
+        names = set(one.options) & set(other.options)
     return sorted(n for n in names - {"weights_per_layer"} if one.options.get(n) != other.options.get(n))
 
 

@@ -166,7 +166,7 @@ def test_exception_that_breaks_the_module_too(make_trainer, make_module, make_da
     assert record["evaluation"]["step"] == 4
 
 
-@pytest.mark.parametrize("stop", [2, 3, 4, 5])
+@pytest.mark.parametrize("stop", [3, 5])
 def test_resumed_run_has_the_whole_curve(make_trainer, make_module, make_data, tmp_path, stop):
     """Checkpoints of every step; the run breaks after `stop` steps and goes on in another folder."""
     first, second, whole = (tmp_path / name for name in ("first", "second", "whole"))

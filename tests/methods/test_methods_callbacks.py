@@ -12,12 +12,14 @@ REFUSED = {
     "LearningRateFinder": (callbacks.LearningRateFinder, r"model\.lr"),
     "ModelPruning": (lambda: callbacks.ModelPruning("l1_unstructured"), "weights_per_layer"),
     "SpikeDetection": (callbacks.SpikeDetection, "clip_grad_norm"),
-    "StochasticWeightAveraging": (lambda: callbacks.StochasticWeightAveraging(0.01), "lr_schedule: cosine"),
+    "StochasticWeightAveraging": (lambda: callbacks.StochasticWeightAveraging(0.01), "ema_decay"),
+    "EMAWeightAveraging": (callbacks.EMAWeightAveraging, "ema_decay"),
+    "WeightAveraging": (callbacks.WeightAveraging, "ema_decay"),
 }
 WORK = {
-    "DeviceStatsMonitor", "EarlyStopping", "EMAWeightAveraging", "LambdaCallback", "LearningRateMonitor",
+    "DeviceStatsMonitor", "EarlyStopping", "LambdaCallback", "LearningRateMonitor",
     "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint", "RichModelSummary", "RichProgressBar",
-    "ThroughputMonitor", "Timer", "TQDMProgressBar", "WeightAveraging",
+    "ThroughputMonitor", "Timer", "TQDMProgressBar",
 }  # fmt: skip
 BASES = {"BaseFinetuning", "BasePredictionWriter", "Callback", "Checkpoint", "ProgressBar"}
 

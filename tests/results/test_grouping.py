@@ -1,7 +1,5 @@
 import json
 
-import yaml
-
 from lws_lightning.results import load_runs
 from lws_lightning.results.grouping import group_runs, seeds_text
 
@@ -145,19 +143,10 @@ def test_an_option_that_older_runs_of_a_users_method_do_not_tell(write_run, tmp_
 
 
 def test_averaged_weights_part_runs(write_run, tmp_path):
-    write_run("plain")
-    write_run("python", seed=1, weight_averaging="EMAWeightAveraging")
-    for number, decay in enumerate((0.9, 0.99)):
-        folder = write_run(f"command{number}", seed=2 + number, weight_averaging="EMAWeightAveraging")
-        callback = {"class_path": "lightning.pytorch.callbacks.EMAWeightAveraging", "init_args": {"decay": decay}}
-        (folder / "config.yaml").write_text(yaml.safe_dump({"trainer": {"callbacks": [callback]}}))
+    for seed, decay in enumerate((None, 0.9, 0.99)):
+        write_run(f"run{seed}", seed=seed, hparams={"ema_decay": decay})
     (section,) = sections(tmp_path)
-    assert {row.variant for row in section.rows} == {
-        "weight_averaging=EMAWeightAveraging",
-        "weight_averaging=EMAWeightAveraging(decay=0.9)",
-        "weight_averaging=EMAWeightAveraging(decay=0.99)",
-        "weight_averaging=None",
-    }
+    assert {row.variant for row in section.rows} == {"ema_decay=0.9", "ema_decay=0.99", "ema_decay=None"}
 
 
 def test_options_without_consequence_split_no_row(write_run, tmp_path):

@@ -192,8 +192,8 @@ def test_rows_for_csv(write_study, tmp_path):
 def test_learned_rows_are_tested_against_the_one_with_the_papers_options(write_run, measured, tmp_path):
     for seed in range(4):
         write_run(f"plain{seed}", seed=seed, hparams={"nes_lr": 0.01}, evaluation=measured(low=10 + seed))
-        write_run(f"more{seed}", seed=seed, hparams={"nes_lr": 0.01, "credit": "per_task"},
-                  weight_averaging="EMAWeightAveraging", evaluation=measured(low=1 + seed))  # fmt: skip
+        write_run(f"more{seed}", seed=seed, hparams={"nes_lr": 0.01, "credit": "per_task", "ema_decay": 0.9},
+                  evaluation=measured(low=1 + seed))  # fmt: skip
         write_run(f"none{seed}", seed=seed, method="none", hparams={}, evaluation=measured(low=20 + seed))
     (section,) = group_runs(load_runs([tmp_path])[0])
     tests = [test for test in compare(section) if test.average == "error"]
@@ -202,7 +202,7 @@ def test_learned_rows_are_tested_against_the_one_with_the_papers_options(write_r
     test = pairs["per_task", "learned"]
     assert test.baseline.options["credit"] == "joint"
     assert (test.u, test.p) == (0, pytest.approx(1 / 70))
-    assert test.remarks == ("not trained alike: weight_averaging", "different: credit")
+    assert test.remarks == ("not trained alike: ema_decay", "different: credit")
 
 
 def test_where_learned_rows_depart_equally_none_is_the_plain_one(write_run, tmp_path):
@@ -215,16 +215,16 @@ def test_where_learned_rows_depart_equally_none_is_the_plain_one(write_run, tmp_
 
 def test_rows_that_are_not_trained_alike_are_named_with_the_options(write_run, tmp_path):
     """A row called learned is better than one called none; that it also had weight decay must not go without a word."""
-    write_run("plus", hparams={"weight_decay": 1e-3, "clip_grad_norm": 1.0}, weight_averaging="EMAWeightAveraging")
+    write_run("plus", hparams={"weight_decay": 1e-3, "clip_grad_norm": 1.0, "ema_decay": 0.995})
     write_run("none", method="none", hparams={"weight_decay": 0.0, "clip_grad_norm": None})
     write_run("full", method="full", hparams={"weight_decay": 0.0, "clip_grad_norm": None})
     text = comparison_table(*load_runs([tmp_path]))
     assert (
-        "The rows of small are not trained alike: clip_grad_norm none (A, B), 1.0 (C); weight_averaging none (A, B), "
-        "EMAWeightAveraging (C); weight_decay 0.0 (A, B), 0.001 (C).\n"
+        "The rows of small are not trained alike: clip_grad_norm none (A, B), 1.0 (C); ema_decay none (A, B), "
+        "0.995 (C); weight_decay 0.0 (A, B), 0.001 (C).\n"
     ) in text
     _, tests = compared(tmp_path)
-    assert {test.remarks for test in tests} == {("not trained alike: clip_grad_norm, weight_averaging, weight_decay",)}
+    assert {test.remarks for test in tests} == {("not trained alike: clip_grad_norm, ema_decay, weight_decay",)}
     assert text.count("0.05; not trained alike: clip_grad_norm") == 4
 
 
