@@ -2,6 +2,7 @@
 
 import io
 import logging
+import signal
 import sys
 import threading
 import warnings
@@ -134,7 +135,7 @@ def main(args: Sequence[str] | None = None) -> None:
         args: Arguments instead of those of the command line.
 
     Raises:
-        SystemExit: If it cannot be done, with a line that says what to mend.
+        SystemExit: If it cannot be done, with a line that says what to mend; after a signal with 128 + its number.
     """
     print_all_names()
     arguments = list(sys.argv[1:] if args is None else args)
@@ -145,6 +146,10 @@ def main(args: Sequence[str] | None = None) -> None:
         if message is None:
             raise
         raise SystemExit(f"lws {arguments[0]}: {message}") from error
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes a failure, 1, of Ctrl-C
+            raise SystemExit(128 + signal.SIGINT) from error
+        raise
 
 
 def _run(arguments: list[str], in_place_of_the_command_line: bool) -> None:
