@@ -35,11 +35,10 @@ def method_options(run: Run) -> dict[str, Any]:
     return {**_defaults(run.method), **told} if hparams else told
 
 
-def changed_options(method: str, options: Mapping[str, Any]) -> int:
-    """Counts the options of a row that have another value than by default, or none by default."""
+def changed_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those options of a row that have another value than by default, or none by default."""
     defaults = {**_defaults(method), "weights_per_layer": options.get("weights_per_layer")}
-    names = [name for name in options if name in defaults]
-    return sum(options[name] != defaults.get(name) for name in names)
+    return {name: value for name, value in options.items() if name in defaults and value != defaults[name]}
 
 
 def training_differences(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

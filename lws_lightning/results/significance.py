@@ -89,7 +89,7 @@ def compare(section: Section) -> list[Comparison]:
 
 
 def _plain(rows: Sequence[Row]) -> Row | None:
-    changes = {row.letter: changed_options(row.method, row.options) for row in rows if row.learned}
+    changes = {row.letter: len(changed_options(row.method, row.options)) for row in rows if row.learned}
     fewest = min(changes.values(), default=0)
     plain = [row for row in rows if changes.get(row.letter) == fewest]
     return plain[0] if len(plain) == 1 else None

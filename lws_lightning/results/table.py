@@ -11,6 +11,7 @@ from typing import Any
 from lws_lightning.results.cells import mean_cell, mean_deviation_cell
 from lws_lightning.results.grouping import Row, Section, deviation
 from lws_lightning.results.inference import inference_quantities
+from lws_lightning.results.options import changed_options
 
 __all__ = [
     "caption",
@@ -160,13 +161,14 @@ def run_rows(sections: Sequence[Section], name: Callable[[Path], str] = str) -> 
 
 
 def _origin(section: Section, row: Row) -> dict[str, Any]:
+    changed = sorted(changed_options(row.method, row.options).items())
     return {
         "row": row.letter,
         "data": section.data,
         "data_options": section.variant,
         "network": row.network,
         "method": row.method,
-        "options": row.variant,
+        "options": ", ".join(f"{name}={value}" for name, value in changed),
     }
 
 

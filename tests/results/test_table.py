@@ -6,7 +6,7 @@ import statistics
 
 from lws_lightning.results import comparison_table, load_runs
 from lws_lightning.results.grouping import group_runs
-from lws_lightning.results.table import csv_text, table_rows
+from lws_lightning.results.table import csv_text, run_rows, table_rows
 
 
 def table(folder, **options):
@@ -206,3 +206,15 @@ def test_csv_keeps_every_digit(write_run, measured, tmp_path):
     assert (full["error/mean"], full["error/deviation"], full["error/n"]) == ("17.5", "", "1")
     assert (full["seconds/mean"], full["seconds/n"]) == ("", "0")
     assert csv_text([]) == ""
+
+
+def test_the_csv_tables_name_the_options_of_every_row(write_run, tmp_path):
+    """Also where a method has one row only, which needs no options to be told from others."""
+    write_run("none", method="none", hparams={"weight_decay": 1e-3, "ema_decay": 0.995, "lr": 1e-3})
+    write_run("full", method="full", hparams={"weight_decay": 0.0})
+    (section,) = group_runs(load_runs([tmp_path])[0])
+    for rows in (table_rows([section]), run_rows([section])):
+        assert {row["method"]: row["options"] for row in rows} == {
+            "none": "ema_decay=0.995, weight_decay=0.001",
+            "full": "",
+        }
