@@ -1,11 +1,14 @@
 """Task affinity over the runs of a row: how often two tasks share a layer, and whether other seeds find the same."""
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
@@ -18,6 +21,7 @@ __all__ = ["Affinity", "Stability", "row_affinity", "section_affinities", "stabi
 
 ALL_LAYERS = "all layers"
 _PERMUTATIONS = 999
+_MOST_ARRANGEMENTS = 10_000
 _KEPT_ORDER = 8  # so few tasks are found without an order
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
@@ -132,8 +136,8 @@ def stability(
         weights_per_layer: K_l for each of the L layers, if known.
 
     Returns:
-        One for each layer, and their mean as `all layers`. The permutations are the same at each call; a seed's tasks
-        are permuted alike at all layers.
+        One for each layer, and their mean as `all layers`. p is exact for few seeds and tasks, else estimated from the
+        same sample of permutations at each call; a seed's tasks are permuted alike at all layers.
     """
     copies = np.asarray(assignments)
     runs, layers, tasks = copies.shape
@@ -155,17 +159,32 @@ def stability(
     rand = _with_mean(1 - (either - 2 * observed) / (pairs * couples))
     chance = _with_mean(1 - (either - 2 * expected) / (pairs * couples))
     least = _with_sum(observed)
-    reached = np.zeros(layers + 1)
-    generator = np.random.default_rng(0)
-    for _ in range(_PERMUTATIONS):
-        orders = np.argsort(generator.random((runs, tasks)), axis=1)
+    reached, arrangements = np.zeros(layers + 1), 0
+    for orders in _arrangements(runs, tasks):
         permuted = np.take_along_axis(copies, np.broadcast_to(orders[:, None, :], copies.shape), axis=2)
         reached += _with_sum(_shared_in_both(permuted)) >= least
-    p = (1 + reached) / (1 + _PERMUTATIONS)
+        arrangements += 1
+    p = reached / arrangements
     return [
         Stability(name, share, value, by_chance, float(p[i]) if by_chance < 1 - 1e-9 else None, uniform[i])
         for i, (name, share, value, by_chance) in enumerate(zip(names, sharing, rand, chance, strict=True))
     ]
+
+
+def _arrangements(runs: int, tasks: int) -> Iterator[NDArray[np.int64]]:
+    """Yields the orders of each seed's tasks `(R, T)`: all, the first seed's kept, or a sample if these are too many.
+
+    The order as it is counts among a sample; p is then never 0, and on average that of all.
+    """
+    if math.factorial(tasks) ** (runs - 1) <= _MOST_ARRANGEMENTS:
+        permutations = list(itertools.permutations(range(tasks)))
+        for others in itertools.product(permutations, repeat=runs - 1):
+            yield np.array([permutations[0], *others])
+        return
+    generator = np.random.default_rng(0)
+    yield np.tile(np.arange(tasks), (runs, 1))
+    for _ in range(_PERMUTATIONS):
+        yield np.argsort(generator.random((runs, tasks)), axis=1)
 
 
 def task_order(affinity: Affinity) -> list[int]:
