@@ -32,6 +32,7 @@ from lws_lightning.output import print_all_names
 from lws_lightning.predict import predict
 from lws_lightning.refusal import refusal
 from lws_lightning.results import report
+from lws_lightning.sharing import keep_freed_memory
 from lws_lightning.sweep import sweep
 
 __all__ = ["LWSCLI", "main"]
@@ -92,6 +93,8 @@ class LWSCLI(LightningCLI):
     def before_fit(self) -> None:
         """Refuses what cannot work, or would destroy a finished run, before any process is started."""
         check_trainer(self.trainer)
+        if self.trainer.strategy.root_device.type == "cpu":
+            keep_freed_memory()
         folder, path = fixed_folder(self.trainer), self.config["fit"].ckpt_path
         if folder is None or (path and _is_for_lightning(path)):
             return
@@ -224,6 +227,10 @@ def _silence() -> None:
     # Lightning's own use of torch; and images that are held in memory need no loader processes.
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    # Every checkpoint is taken after a complete step, which is what this advice is about; and what is logged is the same
+    # on all ranks.
+    warnings.filterwarnings("ignore", message="Using ModelCheckpoint with manual optimization")
+    warnings.filterwarnings("ignore", message=r"It is recommended to use `self.log\(.*sync_dist=True")
     # Every run has a folder of its own, also a resumed one.
     warnings.filterwarnings("ignore", message=r"The dirpath has changed.*")
     # A thread that cannot write TensorBoard's file ends with a traceback; the run ends of it, too, and says so.

@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -35,7 +34,7 @@ from lws_lightning.networks import (
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.saving import save_whole_files
 from lws_lightning.search import SearchDistribution
-from lws_lightning.sharing import RunningStats, TaskNetworks, keep_freed_memory
+from lws_lightning.sharing import RunningStats, TaskNetworks
 
 __all__ = ["MultiTaskMethod"]
 
@@ -206,14 +205,9 @@ class MultiTaskMethod(TrainedMethod):
 
     def setup(self, stage: str) -> None:
         """Lets checkpoint callbacks save the last good state when the run is stopped by an error or Ctrl-C."""
-        # Every checkpoint of this module is taken after a complete step; the advice does not apply.
-        warnings.filterwarnings("ignore", message="Using ModelCheckpoint with manual optimization")
-        # What is logged is the same on all ranks; and the buffers are equal by construction, pi on the CPU.
-        warnings.filterwarnings("ignore", message=r"It is recommended to use `self.log\(.*sync_dist=True")
+        # The buffers are equal on all ranks by construction, and pi stays on the CPU.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         self.save_on_exception(not self.ranks.several)
-        if stage == "fit" and self.trainer.strategy.root_device.type == "cpu":
-            keep_freed_memory()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the seed that is in force."""
