@@ -227,8 +227,7 @@ def _silence() -> None:
     # Lightning's own use of torch; and images that are held in memory need no loader processes.
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
-    # Every checkpoint is taken after a complete step, which is what this advice is about; and what is logged is the same
-    # on all ranks.
+    # Every checkpoint is taken after a complete step, as this advice wants it; what is logged is the same on all ranks.
     warnings.filterwarnings("ignore", message="Using ModelCheckpoint with manual optimization")
     warnings.filterwarnings("ignore", message=r"It is recommended to use `self.log\(.*sync_dist=True")
     # Every run has a folder of its own, also a resumed one.
