@@ -38,7 +38,8 @@ def method_options(run: Run) -> dict[str, Any]:
 def changed_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns those options of a row that have another value than by default, or none by default."""
     defaults = {**_defaults(method), "weights_per_layer": options.get("weights_per_layer")}
-    return {name: value for name, value in options.items() if name in defaults and value != defaults[name]}
+    names = defaults.keys() & options.keys() - {"validation_prefix"}  # the data say that
+    return {name: options[name] for name in sorted(names) if options[name] != defaults[name]}
 
 
 def training_differences(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

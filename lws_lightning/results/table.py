@@ -161,7 +161,7 @@ def run_rows(sections: Sequence[Section], name: Callable[[Path], str] = str) -> 
 
 
 def _origin(section: Section, row: Row) -> dict[str, Any]:
-    changed = sorted(changed_options(row.method, row.options).items())
+    changed = changed_options(row.method, row.options).items()
     return {
         "row": row.letter,
         "data": section.data,

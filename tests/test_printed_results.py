@@ -1,0 +1,112 @@
+"""What the README prints of runs, recomputed from the runs that are kept: means, deviations, U, p and Holm's p."""
+
+import csv
+import re
+import statistics
+
+import pytest
+from locations import REPOSITORY
+
+from lws_lightning.results.significance import holm, mann_whitney
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+RESULTS = README[README.index("## Results") : README.index("## What differs from the paper")]
+TORCH = RESULTS[: RESULTS.index("**With uniform He weights**")]
+HE = RESULTS[RESULTS.index("**With uniform He weights**") : RESULTS.index("**The other systems**")]
+COLUMNS = ("error/digits", "error/letters", "error/kuzushiji", "error_task_mean", "error")
+AVERAGES = ("error", "error_task_mean")
+
+
+def runs(name):
+    with (REPOSITORY / f"docs/data/dkl_mnist_{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def errors(rows, column="error", **which):
+    return [float(row[column]) for row in rows if all(row[key] == value for key, value in which.items())]
+
+
+def cells(rows, columns=COLUMNS, **which):
+    found = [errors(rows, column, **which) for column in columns]
+    return [f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}" for values in found]
+
+
+def compared(rows, family):
+    """By average, for each pair of the family U, p and Holm's p as the README prints them."""
+    found = {}
+    for average in AVERAGES:
+        tests = [mann_whitney(errors(rows, average, **one), errors(rows, average, **other)) for one, other in family]
+        corrected = holm([p for _, p, _ in tests])
+        found[average] = [(f"{u:g}", f"{p:.2g}", f"{h:.2g}") for (u, p, _), h in zip(tests, corrected, strict=True)]
+    return found
+
+
+def table_rows(text):
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|") and " --" not in line]
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+@pytest.mark.parametrize("method", ["full", "none", "learned"])
+def test_the_rows_with_pytorchs_weights_are_those_of_the_runs(method):
+    rows = runs("torch_runs")
+    (printed,) = [row for row in table_rows(TORCH) if row[0] == method]
+    number = len(errors(rows, method=method))
+    parameters = statistics.mean(errors(rows, "parameters_in_use", method=method))
+    assert printed == [method, str(number), *cells(rows, method=method), f"{parameters:,.0f}"]
+
+
+def test_the_tests_with_pytorchs_weights_are_those_of_the_runs():
+    rows = runs("torch_runs")
+    found = compared(rows, [({"method": "learned"}, {"method": other}) for other in ("none", "full")])
+    text = " ".join(TORCH.split())
+    assert "corrected by Holm for two" in text
+    number = len(errors(rows, method="learned")) * len(errors(rows, method="none"))
+    for place in range(2):
+        (u, p, corrected), (u_mean, p_mean, corrected_mean) = (found[average][place] for average in AVERAGES)
+        over_all = f"(U = {u} of {number}, p = {p}, Holm {corrected}; "
+        assert over_all + f"task mean U = {u_mean}, p = {p_mean}, Holm {corrected_mean})" in text
+
+
+LETTERS = {
+    "learned, again on another machine": "C",
+    "learned, `credit: per_task`": "D",
+    "full, `plus`": "A",
+    "none, `plus`": "B",
+    "learned, `plus`": "E",
+    "learned, `plus`, `weight_price: 0.1`": "F",
+}
+
+
+@pytest.mark.parametrize("name", LETTERS)
+def test_the_rows_with_uniform_he_weights_are_those_of_the_runs(name):
+    rows, letter = runs("runs"), LETTERS[name]
+    printed = next(row for row in table_rows(HE) if row[0] == name)
+    parameters = statistics.mean(errors(rows, "parameters_in_use", row=letter))
+    assert printed[1:] == [str(len(errors(rows, row=letter))), *cells(rows, row=letter), f"{parameters:,.0f}"]
+
+
+def test_the_tests_with_uniform_he_weights_are_those_of_the_runs_and_of_one_family():
+    rows = runs("runs")
+    family = [({"row": one}, {"row": other}) for one, other in ("EB", "EA", "EC", "FA", "DC")]
+    found = compared(rows, family)
+    printed = table_rows(HE[HE.index("| less | than |") :])[1:]
+    assert "corrected by Holm for five" in " ".join(HE.split())
+    assert len(printed) == len(family) == 5
+    for place, (row, (one, other)) in enumerate(zip(printed, family, strict=True)):
+        (u, p, corrected), (u_mean, p_mean, corrected_mean) = (found[average][place] for average in AVERAGES)
+        number = len(errors(rows, **one)) * len(errors(rows, **other))
+        assert row[2:] == [f"{u} of {number} ({u_mean})", f"{p} ({p_mean})", f"{corrected} ({corrected_mean})"]
+
+
+def test_no_other_p_value_is_printed():
+    tables = table_rows(HE[HE.index("| less | than |") :])
+    assert len(re.findall(r"\bp = ", RESULTS)) == 4  # those with PyTorch's weights; the others stand in a table
+    assert tables[0] == ["less", "than", "U", "p", "p (Holm)"]
+
+
+def test_the_row_of_cross_stitch_is_that_of_the_runs():
+    rows = runs("cross_stitch_runs")
+    (printed,) = [row for row in table_rows(RESULTS) if row[0] == "cross-stitch"]
+    assert printed[1:4] == [str(len(rows)), *cells(rows, ("error_task_mean", "error"))]
+    for column, cell in (("parameters_in_use", printed[4]), ("inference_parameters", printed[5])):
+        assert f"{statistics.mean(errors(rows, column)):,.0f}" == cell
