@@ -94,8 +94,8 @@ def test_visits_of_all_passes_are_those_of_the_plain_loop(population, bound):
     for part in split_population(population, 1, bound):
         plan = plan_population(population, chain, part)
         for layer, found in zip(plan.layers, seen, strict=True):
-            for copy, numbers, total in zip(layer.copies, layer.visit_numbers, layer.total_visits, strict=True):
-                found.setdefault(copy, []).extend((number, total) for number in numbers.tolist())
+            for copy, own in zip(layer.copies, layer.nodes, strict=True):
+                found.setdefault(copy, []).extend((number, own.total) for number in own.numbers.tolist())
     for index, found in zip(chain, seen, strict=True):
         copies = torch.zeros_like(population.sum(1)) if index is None else population[:, index]
         for copy, count in zip(*copies.unique(return_counts=True), strict=True):

@@ -142,9 +142,7 @@ def test_what_two_processes_have_seen_adds_up(case, weight):
         own(case.images, case.population, part=part)
         whole(case.images, case.population, part=part)
     for ours, theirs in zip(network.norms(), other.norms(), strict=True):
-        summed = ours.pending(weight) + theirs.pending(weight)
-        kept, processes = summed[-2:].tolist()
-        ours.replace_pending(summed[:-2], kept, processes)
+        ours.replace_pending(ours.pending(weight) + theirs.pending(weight))
     network.commit_running_stats()
     whole.commit_running_stats()
     in_heads = {id(norm) for head in network.heads for norm in head.modules()}
