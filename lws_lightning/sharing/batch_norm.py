@@ -160,7 +160,7 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
-        sums, share = self._pending[:, :-1], self._pending[:, -1:]
+        sums, share = torch.split(self._pending, [2 * self.num_features, 1], 1)
         moves = share > 0
         if self.running_stats == "per_task":
             first = 1 / (self.num_batches_tracked.unsqueeze(1).to(share.dtype) + 1)
