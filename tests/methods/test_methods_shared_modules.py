@@ -6,8 +6,8 @@ from small import digits, fixed, learned
 from torch import nn
 
 from lws_lightning.networks import BaseLayer, BaseNetwork, build_network, he_uniform_, make_multi_task_network
-from lws_lightning.sharing import convert_random_layers
-from lws_lightning.sharing.nodes import Nodes, computing
+from lws_lightning.sharing import Nodes, convert_random_layers
+from lws_lightning.sharing.nodes import computing
 
 POPULATION = torch.zeros(1, 1, 2, dtype=torch.int64)
 
