@@ -132,25 +132,23 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
 
     def _weights(self, nodes: Nodes) -> tuple[Tensor, float]:
         """Returns the weight of each node `(rows, n)` (float64) in each row, and that of the row as it has been."""
-        rows, places = 1, nodes.visits
-        kept = 1.0
         if self.running_stats == "per_task":  # visits are counted, and `commit` divides by their number
             assert self.running_mean is not None
-            rows, places = len(self.running_mean), nodes.tasks[nodes.visits] * nodes.size + nodes.visits
-            each = torch.ones(len(places), dtype=torch.float64)
+            weights = torch.zeros(len(self.running_mean), nodes.size, dtype=torch.float64)
+            ones = torch.ones(len(nodes.visits), dtype=torch.float64)
+            return weights.index_put_((nodes.tasks[nodes.visits], nodes.visits), ones, accumulate=True), 1.0
+        momentum = self.momentum
+        if momentum is None:
+            assert self.num_batches_tracked is not None
+            momentum = 1 / (int(self.num_batches_tracked) + 1)
+        if self.running_stats == "mean":
+            each = torch.full((len(nodes.visits),), momentum / nodes.total, dtype=torch.float64)
+            kept = 1 - momentum
         else:
-            momentum = self.momentum
-            if momentum is None:
-                assert self.num_batches_tracked is not None
-                momentum = 1 / (int(self.num_batches_tracked) + 1)
-            if self.running_stats == "mean":
-                each = torch.full((len(places),), momentum / nodes.total, dtype=torch.float64)
-                kept = 1 - momentum
-            else:
-                each = momentum * (1 - momentum) ** (nodes.total - 1 - nodes.numbers).double()
-                kept = (1 - momentum) ** nodes.total
-        weights = torch.zeros(rows * nodes.size, dtype=torch.float64).index_add_(0, places, each)
-        return weights.view(rows, nodes.size), kept
+            each = momentum * (1 - momentum) ** (nodes.total - 1 - nodes.numbers).double()
+            kept = (1 - momentum) ** nodes.total
+        weights = torch.zeros(nodes.size, dtype=torch.float64).index_add_(0, nodes.visits, each)
+        return weights.unsqueeze(0), kept
 
     @torch.no_grad()
     def commit(self) -> None:
@@ -198,8 +196,9 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
         """Returns torch's batch normalisation with the same parameters, and the buffers that a task's network has."""
         plain: nn.Module = _like(self, self.plain_type)
         if self.running_stats == "per_task":
-            own = {name: None if values is None else values[task].clone() for name, values in self._buffers.items()}
-            plain._buffers = own
+            plain._buffers = {
+                name: values[task].clone() for name, values in self._buffers.items() if values is not None
+            }
         return plain
 
 
