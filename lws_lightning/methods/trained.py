@@ -241,12 +241,9 @@ class TrainedMethod(PredictedMethod):
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         flags = self.progress.stop_flags(losses.device)
         ranks.add_up([*gradients, losses, *seen, flags])
-        counts = [flags, *(statistics[-2:] for statistics in seen)]
-        numbers = torch.cat([count.double() for count in counts]).tolist()  # one copy from the device
-        self.progress.agree_to_stop(numbers[: len(flags)])
-        for place, (norm, statistics) in enumerate(zip(norms, seen, strict=True)):
-            kept, processes = numbers[len(flags) + 2 * place :][:2]
-            norm.replace_pending(statistics[:-2], kept, processes)
+        self.progress.agree_to_stop(flags.tolist())
+        for norm, statistics in zip(norms, seen, strict=True):
+            norm.replace_pending(statistics)
 
     def population_losses(self, batch: TaskBatch, population: Tensor | None, backward: bool = False) -> Tensor:
         """Computes the losses of a population in passes of at most `max_images_per_pass`.

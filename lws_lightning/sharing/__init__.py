@@ -6,6 +6,7 @@ from lws_lightning.sharing.layers import CommonLayer, SharedLayer
 from lws_lightning.sharing.memory import keep_freed_memory
 from lws_lightning.sharing.mixing import MixingUnit
 from lws_lightning.sharing.network import MultiTaskNetwork
+from lws_lightning.sharing.nodes import Nodes
 from lws_lightning.sharing.passes import PopulationPass, check_max_images, split_population
 from lws_lightning.sharing.plain import plain_chain
 from lws_lightning.sharing.plan import LayerPlan, PopulationPlan, plan_population
@@ -19,6 +20,7 @@ __all__ = [
     "LayerPlan",
     "MixingUnit",
     "MultiTaskNetwork",
+    "Nodes",
     "PopulationPass",
     "PopulationPlan",
     "RunningStats",

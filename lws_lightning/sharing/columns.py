@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.gated import GatedNetworks, task_plan
+from lws_lightning.sharing.gated import GatedNetworks, names_of, task_plan
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.mixing import MixingUnit
@@ -79,21 +79,19 @@ class ColumnNetwork(GatedNetworks):
 
     def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
         """Computes the mixed activations of each task's own column."""
-        columns, draws = len(self.heads), self.pass_draws(tasks)
-        activations, in_columns, index = channels_last(images), 1, 0
+        columns, index = len(self.heads), 0
+        activations, names = channels_last(images), names_of(tasks)
         parts: list[Tensor] = []
         for position, layer in enumerate(self._chain):
             common = isinstance(layer, CommonLayer)
-            plan = task_plan(1 if common else columns, in_columns, tasks, columns)
-            with draws.layer(position, layer.copies, plan):
-                activations = layer(activations, plan, batch_size)
+            plan = task_plan(1 if common else columns, names, tasks, columns)
+            activations = layer(activations, plan, batch_size, self.seeds_at(position))
+            names = plan.names
             if common:
                 continue
             unit, last = self._units[index], index == len(self._units) - 1
             activations = unit.read(activations, tasks) if last else unit(activations)
-            if last:
-                draws.restart(tasks)
-            in_columns = 1 if last else columns
+            names = names_of(tasks) if last else names
             if self.skip is not None and index in self.skip:
                 own = activations if last else _own_column(activations, tasks, columns)
                 parts.append(self._weighted(own, index, tasks))

@@ -1,111 +1,75 @@
 """All copies of a layer in lockstep, module by module, in as few passes over memory as it takes.
 
-On the CPU a convolutional block is bound by memory as much as by arithmetic. Two facts save most of it:
+On the CPU a convolutional block is bound by memory as much as by arithmetic. What is saved (in brackets the CPU time of
+the phase without it over that with it, on the ConvNets of the paper; `benchmarks/NOTES.md` says how they were taken):
 
-- In eval mode, batch normalisation is an affine map for each channel, so it folds into the convolution.
+- In eval mode, batch normalisation is an affine map for each channel, so it folds into the convolution (NES pass 1.28
+  to 1.50).
 - ReLU and, for positive scales, normalisation are monotone, so they commute with max-pooling. Pooling first leaves
-  a quarter of the elements to normalise, and in the backward pass the sums over the batch run over that quarter.
+  a quarter of the elements to normalise, and in the backward pass the sums over the batch run over that quarter (pass
+  of the weights 1.14 to 1.34; NES pass with statistics of each task, which cannot be folded, 1.51).
+- Where no gradient is asked for, pooling 2x2 needs no positions of the maxima (NES pass of DKL-MNIST 1.11 to 1.15).
 
 What follows the convolutions of a block (normalisation, pooling, ReLU) is done for the nodes of all copies at once.
 The results are those of the modules one after the other, to rounding.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from lws_lightning.sharing.batch_norm import TaskBatchNorm, Visits, norms_of, visiting
-from lws_lightning.sharing.task_statistics import PerTaskBatchNorm
+from lws_lightning.sharing.batch_norm import TaskBatchNorm
+from lws_lightning.sharing.nodes import Nodes, SeedOf, computing
 
 __all__ = ["run_copies"]
 
 
-@dataclass(frozen=True)
-class _Segment:
-    """Positions of consecutive modules that run as one: convolution, batch normalisation, ReLU, maybe max-pooling."""
-
-    conv: int
-    norm: int
-    relu: int
-    pool: int | None
-
-    @property
-    def end(self) -> int:
-        return (self.relu if self.pool is None else self.pool) + 1
-
-
-def run_copies(copies: Sequence[nn.Module], inputs: Tensor, visits: Sequence[Visits]) -> Tensor:
+def run_copies(
+    copies: Sequence[nn.Module], inputs: Tensor, nodes: Sequence[Nodes], seed_of: SeedOf | None = None
+) -> Tensor:
     """Runs copies of one block, each on its own part of a layer's nodes.
 
     Args:
         copies: Copies of a block. If they are plain `nn.Sequential` without hooks, their modules run in lockstep.
         inputs: `(sum_k n_k * B, ...)`, the nodes of the first copy, of the second, and so on.
-        visits: For each copy what its input consists of.
+        nodes: For each copy what its input consists of.
+        seed_of: Makes the seeds of random layers; see `computing`.
 
     Returns:
         `(sum_k n_k * B, ...)`.
     """
     in_lockstep = all(type(block) is nn.Sequential for block in copies) and not _has_hooks(copies)
-    chains = [list(block) if in_lockstep else [block] for block in copies]  # type: ignore[call-overload]
-    segments = _find_segments(chains[0])
-    sizes = [visit.num_nodes for visit in visits]
-    norms = [(norm, visit) for block, visit in zip(copies, visits, strict=True) for norm in norms_of(block)]
+    steps: list[tuple[Any, ...]] = list(zip(*copies, strict=True)) if in_lockstep else [tuple(copies)]
+    batch_size = len(inputs) // sum(own.size for own in nodes)
+    lengths = [own.size * batch_size for own in nodes]
     activations: Tensor | Sequence[Tensor] = inputs
-    with visiting(norms):
-        position = 0
-        while position < len(chains[0]):
-            segment = segments.get(position)
-            end = position + 1 if segment is None else segment.end
-            if any(_has_hooks(chain[position:end]) for chain in chains):
-                segment, end = None, position + 1
-            elif segment is None and _is_image_by_image(chains[0][position]):
-                activations = chains[0][position](_joined(activations))
-                position = end
-                continue
-            parts = _parts(activations, sizes)
-            if segment is None:
-                activations = [chain[position](part) for chain, part in zip(chains, parts, strict=True)]
+    with computing(copies, nodes, seed_of):
+        while steps:
+            parts = torch.split(activations, lengths) if isinstance(activations, Tensor) else activations
+            fused = _fused_length(steps)
+            if fused:
+                activations = _run_fused(parts, *steps[:fused])
             else:
-                activations = _run_segment(parts, chains, segment)
-            position = end
-    return _joined(activations)
-
-
-def _joined(activations: Tensor | Sequence[Tensor]) -> Tensor:
-    """Returns the nodes of all copies in one tensor."""
+                activations = [module(part) for module, part in zip(steps[0], parts, strict=True)]
+            steps = steps[max(fused, 1) :]
     if isinstance(activations, Tensor):
         return activations
     return activations[0] if len(activations) == 1 else torch.cat(list(activations))
 
 
-def _parts(activations: Tensor | Sequence[Tensor], sizes: Sequence[int]) -> Sequence[Tensor]:
-    """Returns the nodes of each copy."""
-    if not isinstance(activations, Tensor):
-        return activations
-    batch_size = len(activations) // sum(sizes)
-    return torch.split(activations, [size * batch_size for size in sizes])
-
-
-def _is_image_by_image(module: nn.Module) -> bool:
-    """Whether a module does the same for every image and copy, so that it may run once for all."""
-    if type(module) is nn.Flatten:
-        return module.start_dim == 1
-    return type(module) in (nn.ReLU, nn.Identity, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
-
-
-def _find_segments(modules: Sequence[nn.Module]) -> dict[int, _Segment]:
-    """Finds what can run as one, by the position of its convolution."""
-    segments = {}
-    for i in range(len(modules) - 2):
-        conv, norm, relu = modules[i : i + 3]
-        if type(conv) is nn.Conv2d and isinstance(norm, TaskBatchNorm) and type(relu) is nn.ReLU:
-            pooled = i + 3 < len(modules) and _is_plain_pool(modules[i + 3])
-            segments[i] = _Segment(i, i + 1, i + 2, i + 3 if pooled else None)
-    return segments
+def _fused_length(steps: Sequence[Sequence[nn.Module]]) -> int:
+    """Counts the modules at the start of a chain that run as one: convolution, normalisation, ReLU, maybe pooling."""
+    first = [modules[0] for modules in steps[:4]]
+    if len(first) < 3 or type(first[0]) is not nn.Conv2d or type(first[2]) is not nn.ReLU:
+        return 0
+    length = 4 if len(first) == 4 and _is_plain_pool(first[3]) else 3
+    if not isinstance(first[1], TaskBatchNorm) or any(_has_hooks(modules) for modules in steps[:length]):
+        return 0
+    return length
 
 
 def _is_plain_pool(module: nn.Module) -> bool:
@@ -127,46 +91,48 @@ def _has_hooks(modules: Sequence[nn.Module]) -> bool:
     )
 
 
-def _run_segment(
-    parts: Sequence[Tensor], chains: Sequence[Sequence[Any]], segment: _Segment
+def _run_fused(
+    parts: Sequence[Tensor],
+    convs: Sequence[Any],
+    norms: Sequence[Any],
+    relus: Sequence[nn.Module],
+    pools: Sequence[Any] = (),
 ) -> Tensor | Sequence[Tensor]:
-    convs = [chain[segment.conv] for chain in chains]
-    norms = [chain[segment.norm] for chain in chains]
-    pool = None if segment.pool is None else chains[0][segment.pool]
+    kernel = pools[0].kernel_size if pools else 0
     if _can_fold(norms):
-        folded = _fold(convs, norms)
-        outputs = [conv._conv_forward(part, *both) for conv, part, both in zip(convs, parts, folded, strict=True)]
-        if pool is None:
-            return [output.relu_() for output in outputs]
-        if pool.kernel_size == 2 and outputs[0].device.type == "cpu":
+        outputs = [_run_folded(conv, norm, part) for conv, norm, part in zip(convs, norms, parts, strict=True)]
+        if kernel == 2 and outputs[0].device.type == "cpu":
             return _max_of_pairs(outputs).relu_()
-        return [pool(output).relu_() for output in outputs]
+        return [(pools[0](output) if pools else output).relu_() for output in outputs]
     outputs = [conv(part) for conv, part in zip(convs, parts, strict=True)]
-    if pool is not None and _can_fuse(norms, outputs):
+    if pools and _can_pool_first(norms, outputs):
         if norms[0].training:
-            return _norm_pool_relu(norms, outputs, pool.kernel_size)
-        if pool.kernel_size == 2 and not torch.is_grad_enabled():
+            return _norm_pool_relu(norms, outputs, kernel)
+        if kernel == 2 and not torch.is_grad_enabled():
             return _pool_norm_relu(norms, outputs)
-    relu = chains[0][segment.relu]
-    normalised = [relu(norm(output)) for norm, output in zip(norms, outputs, strict=True)]
-    return normalised if pool is None else [pool(part) for part in normalised]
+    normalised = [relus[0](norm(output)) for norm, output in zip(norms, outputs, strict=True)]
+    return [pools[0](part) for part in normalised] if pools else normalised
 
 
 def _can_fold(norms: Sequence[TaskBatchNorm]) -> bool:
-    plain = all(not norm.training and norm.track_running_stats and norm.affine for norm in norms)
-    return plain and type(norms[0]) is TaskBatchNorm and not torch.is_grad_enabled()
+    """Whether the normalisations are one affine map for all nodes."""
+    return not torch.is_grad_enabled() and all(
+        not norm.training and norm.track_running_stats and norm.affine and norm.running_stats != "per_task"
+        for norm in norms
+    )
 
 
-def _can_fuse(norms: Sequence[TaskBatchNorm], outputs: Sequence[Tensor]) -> bool:
-    """Whether pooling may come first: scales > 0, and statistics in the dtype of the images (no autocast).
+def _can_pool_first(norms: Sequence[TaskBatchNorm], outputs: Sequence[Tensor]) -> bool:
+    """Whether pooling may come first: scales > 0, one mode, and statistics in the dtype of the images (no autocast).
 
     A scale of 0 makes all inputs equal, of which pooling takes the first and not the largest.
 
     On a GPU the sign of the scales is not worth a synchronisation.
     """
     return all(
-        (norm.training or isinstance(norm, PerTaskBatchNorm))
-        and norm.visits is not None
+        norm.training is norms[0].training
+        and (norm.training or norm.running_stats == "per_task")
+        and norm.nodes is not None
         and norm.affine
         and output.device.type == "cpu"
         and output.dtype == norm.weight.dtype
@@ -175,22 +141,16 @@ def _can_fuse(norms: Sequence[TaskBatchNorm], outputs: Sequence[Tensor]) -> bool
     )
 
 
-def _fold(convs: Sequence[nn.Conv2d], norms: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
-    """Returns for each copy the convolution's weight and bias with the normalisation in them."""
-    deviations = torch._foreach_add([norm.running_var for norm in norms], [norm.eps for norm in norms])
-    torch._foreach_sqrt_(deviations)
-    scales = torch._foreach_div([norm.weight for norm in norms], deviations)
-    shifts = torch._foreach_mul([norm.running_mean for norm in norms], scales)
-    folded = []
-    for conv, norm, scale, shift in zip(convs, norms, scales, shifts, strict=True):
-        bias = norm.bias - shift if conv.bias is None else torch.addcmul(norm.bias - shift, conv.bias, scale)
-        weight = conv.weight * scale.view(-1, 1, 1, 1).to(conv.weight.dtype)
-        folded.append((weight, bias.to(conv.weight.dtype)))
-    return folded
+def _run_folded(conv: nn.Conv2d, norm: Any, images: Tensor) -> Tensor:
+    weight, bias = fuse_conv_bn_weights(
+        conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+    )
+    output: Tensor = conv._conv_forward(images, weight.detach(), bias.detach())  # else autocast keeps a cast of each
+    return output
 
 
 def _max_of_pairs(images: Sequence[Tensor]) -> Tensor:
-    """Max-pools several batches 2x2 into one tensor: `torch.maximum` knows no positions and is twice as fast."""
+    """Max-pools several batches 2x2 into one tensor, by `torch.maximum`, which knows no positions."""
     _, channels, height, width = images[0].shape
     shape = (sum(len(part) for part in images), channels, height // 2, width // 2)
     pooled = torch.empty(shape, dtype=images[0].dtype, memory_format=torch.channels_last)
@@ -210,7 +170,7 @@ def _pool_norm_relu(norms: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
 
 
 def _norm_pool_relu(norms: Sequence[Any], outputs: Sequence[Tensor], kernel: int) -> Tensor:
-    sizes = [norm.visits.num_nodes for norm in norms]
+    sizes = [norm.nodes.size for norm in norms]
     result, mean, inverse_std = _NormPoolRelu.apply(
         sizes, norms[0].eps, kernel, *outputs, *[norm.weight for norm in norms], *[norm.bias for norm in norms]
     )

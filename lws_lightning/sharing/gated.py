@@ -4,15 +4,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lws_lightning.sharing.batch_norm import Visits, norms_of, visiting
+from lws_lightning.sharing.nodes import Nodes, computing
 from lws_lightning.sharing.passes import PopulationPass
 from lws_lightning.sharing.plan import LayerPlan
-from lws_lightning.sharing.random_layers import PassDraws
 from lws_lightning.sharing.task_networks import TaskNetworks
 
-__all__ = ["GatedNetworks", "task_plan"]
+__all__ = ["GatedNetworks", "names_of", "task_plan"]
 
 
 class GatedNetworks(TaskNetworks):
@@ -36,52 +35,44 @@ class GatedNetworks(TaskNetworks):
         tasks = range(len(self.heads)) if part is None else part.tasks
         batch_size = images.shape[1]
         features = self.features(images[tasks.start : tasks.stop].flatten(0, 1), tasks, batch_size)
-        return _run_heads(self.heads, features, tasks, batch_size, self.pass_draws(tasks))
+        logits = []
+        for task, own in zip(tasks, torch.split(features, batch_size), strict=True):
+            with computing([self.heads[task]], [Nodes.of_task(task)], self.seeds_at("head")):
+                logits.append(self.heads[task](own).unsqueeze(0))
+        return logits
 
     def forward_task(self, images: Tensor, assignment: None, task: int) -> Tensor:
         """Runs `(N, ...)` images of one task; returns `(N, classes)` logits."""
         return self.heads[task](self.features(images, [task], len(images)))  # type: ignore[no-any-return]
 
 
-def task_plan(copies: int, in_columns: int, tasks: Sequence[int], num_tasks: int) -> LayerPlan:
+def names_of(tasks: Sequence[int]) -> Tensor:
+    """Returns the names `(T', 1)` of the nodes that are the batches of some tasks (see `Nodes`)."""
+    return torch.tensor(tasks)[:, None]
+
+
+def task_plan(copies: int, names: Tensor, tasks: Sequence[int], num_tasks: int) -> LayerPlan:
     """Plans a layer all of whose copies compute the batches of the same tasks.
 
     Args:
         copies: How many copies compute, each everything if the input is not in columns; else each its own column, or a
             single one all columns.
-        in_columns: Of how many columns the input consists, each with the batches of the T' tasks.
+        names: Of the input's nodes (see `Nodes`): the batches of the T' tasks, once or in each of some columns.
         tasks: The T' tasks of this pass.
         num_tasks: T, all tasks of the step.
 
     Returns:
         A plan whose nodes are ordered by column, then by task.
     """
-    size = len(tasks)
-    per_copy = max(1, in_columns // copies)
-    columns = max(copies, in_columns)
-    parents = torch.arange(columns * size) if in_columns == columns else torch.arange(size).repeat(columns)
-    nodes = torch.arange(per_copy * size)
+    in_columns = len(names) // len(tasks)
+    per_copy, columns = max(1, in_columns // copies), max(copies, in_columns)
+    size = per_copy * len(tasks)
+    nodes = torch.arange(columns * len(tasks))
+    parents = nodes % len(names)
+    own_names = torch.split(torch.cat([names[parents], nodes[:, None] // size], 1), size)
     numbers = (torch.arange(per_copy)[:, None] * num_tasks + torch.tensor(tasks)).flatten()
     return LayerPlan(
         copies=tuple(range(copies)),
-        sizes=(per_copy * size,) * copies,
         parents=parents,
-        visit_nodes=(nodes,) * copies,
-        visit_numbers=(numbers,) * copies,
-        total_visits=(per_copy * num_tasks,) * copies,
-        tasks=(torch.tensor(tasks).repeat(per_copy),) * copies,
+        nodes=tuple(Nodes(own, nodes[:size], numbers, per_copy * num_tasks) for own in own_names),
     )
-
-
-def _run_heads(
-    heads: nn.ModuleList, features: Tensor, tasks: Sequence[int], batch_size: int, draws: PassDraws
-) -> list[Tensor]:
-    """Applies each task's head to its part of `(T' * B, ...)`; returns logits `(1, B, classes_t)` for each."""
-    first = torch.zeros(1, dtype=torch.int64)
-    visit = Visits(1, first, first, 1)
-    logits = []
-    for node, (task, own) in enumerate(zip(tasks, torch.split(features, batch_size), strict=True)):
-        norms = [(norm, visit) for norm in norms_of(heads[task])]
-        with visiting(norms), draws.head(heads[task], [node]):
-            logits.append(heads[task](own).unsqueeze(0))
-    return logits

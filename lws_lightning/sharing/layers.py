@@ -6,8 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import Visits, convert_batch_norms
+from lws_lightning.sharing.batch_norm import convert_batch_norms
 from lws_lightning.sharing.fusion import run_copies
+from lws_lightning.sharing.nodes import Nodes, SeedOf
 from lws_lightning.sharing.plan import LayerPlan
 from lws_lightning.sharing.random_layers import convert_random_layers
 
@@ -45,29 +46,26 @@ class SharedLayer(nn.Module):
         """K."""
         return len(self.copies)
 
-    def forward(self, activations: Tensor, plan: LayerPlan, batch_size: int) -> Tensor:
+    def forward(self, activations: Tensor, plan: LayerPlan, batch_size: int, seed_of: SeedOf | None = None) -> Tensor:
         """Computes the nodes of this layer.
 
         Args:
             activations: `(parent nodes * B, ...)`, node by node.
             plan: Which copy computes which nodes.
             batch_size: B.
+            seed_of: Makes the seeds of random layers; see `computing`.
 
         Returns:
             `(nodes * B, ...)`, in the plan's order.
         """
         inputs = gather_nodes(activations, plan.parents, batch_size)
-        per_copy = zip(plan.sizes, plan.visit_nodes, plan.visit_numbers, plan.total_visits, plan.tasks, strict=True)
-        visits = [Visits(*of_copy) for of_copy in per_copy]
-        return run_copies([self.copies[number] for number in plan.copies], inputs, visits)
+        return run_copies([self.copies[number] for number in plan.copies], inputs, plan.nodes, seed_of)
 
     def forward_copy(self, activations: Tensor, number: int, task: int) -> Tensor:
         """Runs one copy on a task's `(N, ...)`, as the task's own network does."""
         if self.training:
             return self.copies[number](activations)  # type: ignore[no-any-return]
-        first = torch.zeros(1, dtype=torch.int64)
-        everything = Visits(1, first, first, 1, torch.tensor([task]))
-        return run_copies([self.copies[number]], activations, [everything])
+        return run_copies([self.copies[number]], activations, [Nodes.of_task(task)])
 
 
 class CommonLayer(SharedLayer):

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import Visits, norms_of, visiting
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
 from lws_lightning.sharing.memory import channels_last
+from lws_lightning.sharing.nodes import computing
 from lws_lightning.sharing.passes import PopulationPass, split_population
 from lws_lightning.sharing.plan import plan_population
 from lws_lightning.sharing.task_networks import TaskNetworks
@@ -75,28 +75,20 @@ class MultiTaskNetwork(TaskNetworks):
         tasks = range(len(self.heads)) if tasks is None else tasks
         self._check_population(population, len(images), len(tasks))
         batch_size = images.shape[1]
-        size = len(population)
-        visit_numbers = torch.arange(size)
         if part is not None:
             images, tasks = images[part.tasks.start : part.tasks.stop], [tasks[task] for task in part.tasks]
-            visit_numbers = torch.tensor(part.rows)
         plan = plan_population(population, self._learned_layers, part, tasks)
         activations = channels_last(images.flatten(0, 1))
-        draws = self.pass_draws(tasks)
         for position, (layer, layer_plan) in enumerate(zip(self._chain, plan.layers, strict=True)):
-            with draws.layer(position, layer.copies, layer_plan):
-                activations = layer(activations, layer_plan, batch_size)
+            activations = layer(activations, layer_plan, batch_size, self.seeds_at(position))
         features = gather_nodes(activations, plan.leaves, batch_size)
-        leaves_of_tasks = torch.split(features, [count * batch_size for count in plan.leaves_per_task])
-        leaf_nodes = torch.split(plan.leaves, list(plan.leaves_per_task))
+        leaves_of_tasks = torch.split(features, [nodes.size * batch_size for nodes in plan.heads])
         logits = []
-        for task, leaf_of, leaves, nodes in zip(tasks, plan.leaf_of.T, leaves_of_tasks, leaf_nodes, strict=True):
-            visits = Visits(len(leaves) // batch_size, leaf_of, visit_numbers, size)
-            norms = [(norm, visits) for norm in norms_of(self.heads[task])]
-            with visiting(norms), draws.head(self.heads[task], nodes.tolist()):
+        for task, nodes, leaves in zip(tasks, plan.heads, leaves_of_tasks, strict=True):
+            with computing([self.heads[task]], [nodes], self.seeds_at("head")):
                 outputs = self.heads[task](leaves)
             outputs = outputs.view(-1, batch_size, outputs.shape[-1])
-            logits.append(outputs.index_select(0, leaf_of.to(outputs.device, non_blocking=True)))
+            logits.append(outputs.index_select(0, nodes.visits.to(outputs.device, non_blocking=True)))
         return logits
 
     def forward_task(self, images: Tensor, assignment: Tensor, task: int) -> Tensor:

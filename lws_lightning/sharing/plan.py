@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lws_lightning.sharing.nodes import Nodes
 from lws_lightning.sharing.passes import PopulationPass
 
 __all__ = ["LayerPlan", "PopulationPlan", "plan_population"]
@@ -30,23 +31,18 @@ class LayerPlan:
 
     Attributes:
         copies: The copies in use, ascending.
-        sizes: For each of them the number of its nodes; sums to the layer's number of nodes.
         parents: `(nodes,)` int64, each node's node in the layer below (the task's position for the first layer).
-        visit_nodes: For each copy in use, the nodes of its visits as indices into its own nodes, in the order of a
-            plain loop (assignments outside, tasks inside).
-        visit_numbers: For each copy in use, where these visits stand among all the copy's visits of the step, counted
-            from 0; for a whole population simply in order.
-        total_visits: For each copy in use, how many visits the step has.
-        tasks: For each copy in use `(nodes of the copy,)` int64, the tasks whose images its nodes hold.
+        nodes: For each copy in use its own nodes.
     """
 
     copies: tuple[int, ...]
-    sizes: tuple[int, ...]
     parents: Tensor
-    visit_nodes: tuple[Tensor, ...]
-    visit_numbers: tuple[Tensor, ...]
-    total_visits: tuple[int, ...]
-    tasks: tuple[Tensor, ...]
+    nodes: tuple[Nodes, ...]
+
+    @property
+    def names(self) -> Tensor:
+        """`(nodes, 1 + layers)` int64, the names of all nodes (see `Nodes`)."""
+        return torch.cat([own.names for own in self.nodes])
 
 
 @dataclass(frozen=True)
@@ -56,16 +52,14 @@ class PopulationPlan:
     Attributes:
         layers: One plan for each layer, common layers included.
         leaves: `(leaves,)` int64, the nodes of the last layer, ordered by task.
-        leaves_per_task: How many of them belong to each task.
-        leaf_of: `(S, T')` int64, for assignment s and task t the position among task t's own leaves.
+        heads: For each task its leaves, as the nodes of its head; the visits are the S assignments.
 
     Of a pass over a part of a population, S and T' are the numbers of the part's assignments and tasks.
     """
 
     layers: tuple[LayerPlan, ...]
     leaves: Tensor
-    leaves_per_task: tuple[int, ...]
-    leaf_of: Tensor
+    heads: tuple[Nodes, ...]
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -85,31 +79,31 @@ def plan_population(
         tasks: The tasks of the columns of the population, or of the part; None: 0, 1, ...
 
     Returns:
-        The plan. But for `LayerPlan.tasks`, position t in it is column t of the population, or of the part.
+        The plan. But for the names of nodes, position t in it is column t of the population, or of the part.
     """
     table = population.numpy()
     whole, table = table, table if part is None else select(table, part)
     size, _, num_tasks = table.shape
     nodes = np.broadcast_to(np.arange(num_tasks), (size, num_tasks))
     num_nodes = num_tasks
-    node_tasks = np.arange(num_tasks) if tasks is None else np.asarray(tasks, np.int64)
+    names = (np.arange(num_tasks) if tasks is None else np.asarray(tasks, np.int64))[:, None]
     layers = []
     for index in learned_layers:
         copies = _copies(table, index)
         keys, nodes = _distinct(copies * num_nodes + nodes)
         visits = None if part is None else _number_visits(_copies(whole, index), part)
         node_copies, parents = keys // num_nodes, keys % num_nodes
-        node_tasks = node_tasks[parents]
-        layers.append(_plan_layer(copies, nodes, node_copies, parents, node_tasks, visits))
+        names = np.concatenate((names[parents], node_copies[:, None]), 1)
+        layers.append(_plan_layer(copies, nodes, node_copies, parents, names, visits))
         num_nodes = len(keys)
     task_keys, leaf_of = _distinct(np.arange(num_tasks) * num_nodes + nodes)  # by task, then by node
-    leaves_per_task = np.bincount(task_keys // num_nodes, minlength=num_tasks)
-    return PopulationPlan(
-        layers=tuple(layers),
-        leaves=torch.from_numpy(task_keys % num_nodes),
-        leaves_per_task=tuple(leaves_per_task.tolist()),
-        leaf_of=torch.from_numpy(leaf_of - (leaves_per_task.cumsum() - leaves_per_task)),
-    )
+    leaves, leaves_per_task = task_keys % num_nodes, np.bincount(task_keys // num_nodes, minlength=num_tasks)
+    first_leaves = leaves_per_task.cumsum() - leaves_per_task
+    numbers = torch.arange(len(whole)) if part is None else torch.tensor(part.rows)
+    own_names = torch.split(torch.from_numpy(names[leaves]), leaves_per_task.tolist())
+    visits_of_heads = torch.from_numpy(leaf_of - first_leaves).unbind(1)
+    heads = (Nodes(*both, numbers, len(whole)) for both in zip(own_names, visits_of_heads, strict=True))
+    return PopulationPlan(tuple(layers), torch.from_numpy(leaves), tuple(heads))
 
 
 def select(table: _Ints, part: PopulationPass) -> _Ints:
@@ -149,7 +143,7 @@ def _plan_layer(
     nodes: _Ints,
     node_copies: _Ints,
     parents: _Ints,
-    node_tasks: _Ints,
+    names: _Ints,
     visits: tuple[_Ints, _Ints] | None,
 ) -> LayerPlan:
     used, first_nodes, sizes = np.unique(node_copies, return_index=True, return_counts=True)
@@ -162,12 +156,14 @@ def _plan_layer(
     else:
         numbers = np.split(visits[0].ravel()[order], ends)
         totals = [int(own[0]) for own in np.split(visits[1].ravel()[order], ends)]
+    own_names = torch.split(torch.from_numpy(names), sizes.tolist())
     return LayerPlan(
         copies=tuple(used.tolist()),
-        sizes=tuple(sizes.tolist()),
         parents=torch.from_numpy(parents),
-        visit_nodes=tuple(torch.from_numpy(own - n) for own, n in zip(own_nodes, first_nodes, strict=True)),
-        visit_numbers=tuple(torch.from_numpy(own) for own in numbers),
-        total_visits=tuple(totals),
-        tasks=torch.split(torch.from_numpy(node_tasks), sizes.tolist()),
+        nodes=tuple(
+            Nodes(own, torch.from_numpy(visited - first), torch.from_numpy(number), total)
+            for own, visited, first, number, total in zip(
+                own_names, own_nodes, first_nodes, numbers, totals, strict=True
+            )
+        ),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.gated import GatedNetworks, task_plan
+from lws_lightning.sharing.gated import GatedNetworks, names_of, task_plan
 from lws_lightning.sharing.layers import SharedLayer
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.passes import PopulationPass
@@ -58,15 +58,15 @@ class SoftOrderNetwork(GatedNetworks):
 
     def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
         """Computes the output of the chain."""
-        activations, draws = channels_last(images), self.pass_draws(tasks)
+        activations, names = channels_last(images), names_of(tasks)
         weights = self.scale_weights(tasks)
         for position, layer in enumerate(self._chain):
-            plan = task_plan(layer.num_weights, 1, tasks, len(self.heads))
-            with draws.layer(position, layer.copies, plan):
-                activations = layer(activations, plan, batch_size)
+            plan = task_plan(layer.num_weights, names, tasks, len(self.heads))
+            activations = layer(activations, plan, batch_size, self.seeds_at(position))
+            names = plan.names
             if position in self.mixed:
                 activations = _mix(activations, weights[:, position - self.mixed.start])
-                draws.restart(tasks)
+                names = names_of(tasks)
         return activations
 
     def task_modules(self, assignment: None, task: int) -> list[nn.Module]:

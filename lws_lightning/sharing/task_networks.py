@@ -3,15 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
-from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, convert_batch_norms, modules_of, norms_of
+from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, convert_batch_norms, norms_of
 from lws_lightning.sharing.memory import channels_last
+from lws_lightning.sharing.nodes import SeedOf, modules_of
 from lws_lightning.sharing.passes import PopulationPass
-from lws_lightning.sharing.random_layers import PassDraws, SeedOf, convert_random_layers, is_random
-from lws_lightning.sharing.task_statistics import keep_statistics_per_task
+from lws_lightning.sharing.random_layers import convert_random_layers
 
 __all__ = ["TaskNetworks", "passes_of_tasks"]
 
@@ -35,7 +36,6 @@ class TaskNetworks(nn.Module, ABC):
         for name, module in modules.items():
             self.add_module(name, module)
         self.heads = nn.ModuleList(convert_random_layers(convert_batch_norms(head)) for head in heads)
-        self._is_random = is_random(self)
         self._seed_of: SeedOf | None = None
         for parameter in self.parameters():
             parameter.data = channels_last(parameter.data)
@@ -98,29 +98,30 @@ class TaskNetworks(nn.Module, ABC):
         """
         self._seed_of = seed_of
 
-    def pass_draws(self, tasks: Sequence[int]) -> PassDraws:
-        """Returns what tells the random layers of a pass over the batches of some tasks what they compute."""
-        return PassDraws(self._seed_of if self._is_random and self.training else None, tasks)
+    def seeds_at(self, place: int | str) -> SeedOf | None:
+        """Returns what makes the seeds of the random layers at a place of the networks; None unless in training."""
+        return partial(self._seed_of, place) if self.training and self._seed_of is not None else None
 
     def norms(self) -> Iterator[TaskBatchNorm]:
-        """Yields every batch normalisation whose running statistics wait for `commit_running_stats`."""
-        yield from norms_of(self)
+        """Yields every batch normalisation that has running statistics, which wait for `commit_running_stats`."""
+        return (norm for norm in norms_of(self) if norm.track_running_stats)
 
     def set_running_stats(self, running_stats: RunningStats) -> None:
         """Chooses how running statistics follow the visits of a step (see `TaskBatchNorm`).
 
         `per_task` is for good. Heads, each of one task, then do as with `mean`.
         """
-        if running_stats == "per_task":
-            for name, module in self.named_children():
-                if name != "heads":
-                    keep_statistics_per_task(module, len(self.heads))
-            return
+        in_heads = set(norms_of(self.heads))
         for norm in self.norms():
-            norm.running_stats = running_stats
+            if norm.running_stats == "per_task":
+                continue
+            if running_stats != "per_task":
+                norm.running_stats = running_stats
+            elif norm not in in_heads:
+                norm.keep_statistics_per_task(len(self.heads))
 
     def commit_running_stats(self) -> None:
-        """Moves all running statistics by what the last training pass has seen, or the passes of one step."""
+        """Moves all running statistics by what training passes have seen since the last commit or discard."""
         for norm in self.norms():
             norm.commit()
 
@@ -148,7 +149,7 @@ def _set_modes(modes: Iterable[tuple[nn.Module, bool]]) -> None:
         if module.training is mode:
             continue
         if "training" in vars(module):
-            object.__setattr__(module, "training", mode)  # see `visiting`
+            object.__setattr__(module, "training", mode)  # see `computing`
         else:
             module.training = mode
 

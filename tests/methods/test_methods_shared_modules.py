@@ -6,7 +6,8 @@ from small import digits, fixed, learned
 from torch import nn
 
 from lws_lightning.networks import BaseLayer, BaseNetwork, build_network, he_uniform_, make_multi_task_network
-from lws_lightning.sharing import convert_random_layers
+from lws_lightning.sharing import Nodes, convert_random_layers
+from lws_lightning.sharing.nodes import computing
 
 POPULATION = torch.zeros(1, 1, 2, dtype=torch.int64)
 
@@ -71,12 +72,10 @@ def test_a_module_that_stands_twice_is_trained_as_torch_does(what):
 
 
 def test_a_dropout_that_runs_twice_has_two_masks():
-    from lws_lightning.sharing.random_layers import _drawing
-
     dropout = nn.Dropout(0.5)
     block = convert_random_layers(nn.Sequential(dropout, nn.Identity(), dropout)).train()
     assert block[0] is block[2]
-    with _drawing(lambda *counters: hash(counters) % 2**31, (0,), [(block, ((0, 0),))]):
+    with computing([block], [Nodes.of_task(0)], lambda *counters: hash(counters) % 2**31):
         first, second = block[0](torch.ones(1000)), block[2](torch.ones(1000))
     assert 0.35 < float((first == second).float().mean()) < 0.65
 

@@ -84,6 +84,23 @@ def test_bfloat16_weights():
     assert all(bool(torch.isfinite(buffer).all()) for buffer in network.buffers())
 
 
+@pytest.mark.parametrize("running_stats", ["mean", "per_task"])
+def test_inference_mode_is_evaluation_without_gradients(running_stats):
+    network, _ = pair([conv_block(), conv_block(channels=3)], flat_head(12))
+    network.set_running_stats(running_stats)
+    network.eval()
+    images, population = batch(4, 2, 8, 8), POPULATION.repeat(1, 2, 1)
+    expected = network(images, population)
+    for context in (torch.inference_mode, torch.no_grad):
+        with context():
+            found = network(images, population)
+        torch.testing.assert_close(found, [logits.detach() for logits in expected], **CLOSE)
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = network.float()(images.float(), population)
+    for found, logits in zip(mixed, expected, strict=True):
+        torch.testing.assert_close(found.double(), logits.detach(), rtol=0.1, atol=0.1)
+
+
 def test_autocast_is_near_float32():
     network, _ = pair([conv_block(), conv_block(affine=False, channels=3)], flat_head(12))
     network, images = network.float(), batch(8, 2, 8, 8).float()

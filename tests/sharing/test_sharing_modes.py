@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from lws_lightning.sharing import MultiTaskNetwork, SharedLayer
-from lws_lightning.sharing.batch_norm import modules_of
+from lws_lightning.sharing.nodes import modules_of
 
 
 class _Stubborn(nn.Linear):

@@ -1,5 +1,6 @@
 """A population in several passes against the same population in one, and against the plain loop."""
 
+import copy
 import itertools
 
 import pytest
@@ -94,12 +95,12 @@ def test_visits_of_all_passes_are_those_of_the_plain_loop(population, bound):
     for part in split_population(population, 1, bound):
         plan = plan_population(population, chain, part)
         for layer, found in zip(plan.layers, seen, strict=True):
-            for copy, numbers, total in zip(layer.copies, layer.visit_numbers, layer.total_visits, strict=True):
-                found.setdefault(copy, []).extend((number, total) for number in numbers.tolist())
+            for number_of_copy, own in zip(layer.copies, layer.nodes, strict=True):
+                found.setdefault(number_of_copy, []).extend((number, own.total) for number in own.numbers.tolist())
     for index, found in zip(chain, seen, strict=True):
         copies = torch.zeros_like(population.sum(1)) if index is None else population[:, index]
-        for copy, count in zip(*copies.unique(return_counts=True), strict=True):
-            assert sorted(found.pop(int(copy))) == [(number, int(count)) for number in range(count)]
+        for number_of_copy, count in zip(*copies.unique(return_counts=True), strict=True):
+            assert sorted(found.pop(int(number_of_copy))) == [(number, int(count)) for number in range(count)]
         assert not found
 
 
@@ -151,6 +152,24 @@ def test_several_passes_are_one(case, more, running_stats):
     torch.testing.assert_close(in_passes, losses.detach(), **CLOSE)
     assert_all_close(gradients(network), expected_gradients)
     assert_all_close(dict(network.state_dict()), expected)  # num_batches_tracked too
+
+
+@PROPERTY
+@given(cases(), st.sampled_from(["mean", "per_visit", "per_task"]))
+def test_statistics_of_passes_on_two_processes_add_up(case, running_stats):
+    """Each process has done every other pass; the sum of what they have seen is what one has seen that did all."""
+    whole = case.network.train()
+    whole.set_running_stats(running_stats)
+    one, other = copy.deepcopy(whole), copy.deepcopy(whole)
+    bound = case.images.shape[1]
+    for number, part in enumerate(split_population(case.population, bound, bound)):
+        for network in (whole, other if number % 2 else one):
+            network(case.images, case.population, part=part)
+    for ours, theirs in zip(one.norms(), other.norms(), strict=True):
+        ours.replace_pending(ours.pending(1.0) + theirs.pending(1.0))
+    one.commit_running_stats()
+    whole.commit_running_stats()
+    assert_all_close(dict(one.state_dict()), dict(whole.state_dict()))  # num_batches_tracked too
 
 
 @PROPERTY

@@ -27,7 +27,7 @@ def test_nodes_are_the_distinct_prefixes(case):
     plan = plan_population(population, chain)
     prefixes_below = [(task,) for task in range(tasks)]
     for depth, layer in enumerate(plan.layers):
-        copies = [copy for copy, count in zip(layer.copies, layer.sizes, strict=True) for _ in range(count)]
+        copies = [copy for copy, own in zip(layer.copies, layer.nodes, strict=True) for _ in range(own.size)]
         prefixes = [
             (*prefixes_below[parent], copy) for parent, copy in zip(layer.parents.tolist(), copies, strict=True)
         ]
@@ -38,23 +38,25 @@ def test_nodes_are_the_distinct_prefixes(case):
         assert len(set(prefixes)) == len(prefixes)
         assert set(prefixes) == {path(s, t) for s in range(size) for t in range(tasks)}
         first = 0
-        for copy, count, nodes in zip(layer.copies, layer.sizes, layer.visit_nodes, strict=True):
+        for copy, own in zip(layer.copies, layer.nodes, strict=True):
             loop = [path(s, t) for s in range(size) for t in range(tasks) if path(s, t)[-1] == copy]
-            assert [prefixes[first + node] for node in nodes.tolist()] == loop
-            first += count
+            assert [prefixes[first + node] for node in own.visits.tolist()] == loop
+            first += own.size
+        assert [tuple(name) for name in layer.names.tolist()] == prefixes
         prefixes_below = prefixes
     first = 0
-    for task, count in enumerate(plan.leaves_per_task):
-        leaves = plan.leaves[first : first + count].tolist()
-        assert all(prefixes_below[leaf][0] == task for leaf in leaves)
+    for task, own in enumerate(plan.heads):
+        leaves = plan.leaves[first : first + own.size].tolist()
+        assert own.tasks.tolist() == [task] * own.size
+        assert [tuple(name) for name in own.names.tolist()] == [prefixes_below[leaf] for leaf in leaves]
         for s in range(size):
             expected = (task, *(0 if i is None else int(population[s, i, task]) for i in chain))
-            assert prefixes_below[leaves[int(plan.leaf_of[s, task])]] == expected
-        first += count
+            assert prefixes_below[leaves[int(own.visits[s])]] == expected
+        first += own.size
     assert first == len(plan.leaves)
 
 
 def test_a_converged_population_costs_one_pass_a_task():
     plan = plan_population(torch.tensor([[[0, 1, 1], [2, 2, 0]]]).expand(8, 2, 3), [0, 1])
     assert [len(layer.parents) for layer in plan.layers] == [3, 3]
-    assert plan.leaves_per_task == (1, 1, 1)
+    assert [own.size for own in plan.heads] == [1, 1, 1]

@@ -34,6 +34,7 @@ from lws_lightning.sharing import (
     split_population,
 )
 from lws_lightning.sharing.batch_norm import restore_batch_norms
+from lws_lightning.sharing.nodes import NodeModule
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
 RANDOM = (nn.Dropout, nn.Dropout2d, nn.AlphaDropout, nn.RReLU, StochasticDepth, nn.MultiheadAttention)
@@ -263,6 +264,29 @@ def test_converting_and_restoring_gives_back_torchs_modules():
     restored = restore_random_layers(copy.deepcopy(converted))
     assert [type(module).__name__ for module in restored.modules()] == names
     assert isinstance(converted[0].self_attention, TaskAttention)
+
+
+def test_converted_attention_has_the_very_weights_and_hooks():
+    block, seen = EncoderBlock(2, 8, 16, 0.1, 0.2), []
+    plain = block.self_attention
+    plain.register_forward_hook(lambda module, *_: seen.append(type(module)))
+    convert_random_layers(block)
+    assert isinstance(block.self_attention, TaskAttention)
+    assert type(plain) is nn.MultiheadAttention
+    assert all(a is b for a, b in zip(plain.parameters(), block.self_attention.parameters(), strict=True))
+    block.eval()(torch.rand(1, 4, 8))
+    assert seen == [TaskAttention]
+
+
+@pytest.mark.parametrize("kind", ["batch", "attention"])
+def test_an_error_within_a_pass_leaves_nobody_with_its_nodes(kind):
+    network, (images, population, _) = network_of(kind), batches()
+    network.draw_by(partial(seed_for, 0, 0))
+    with pytest.raises(RuntimeError):
+        network(images[:, :, :2], population)  # the first convolution takes three channels
+    parts = [module for module in network.modules() if isinstance(module, NodeModule)]
+    assert {type(part) for part in parts} >= {TaskRandom}
+    assert all(part.nodes is None and part.seed_of is None for part in parts)
 
 
 def test_attention_with_dropout_that_cannot_be_split_is_refused():

@@ -51,11 +51,12 @@ def test_cumulative_average_over_steps():
     torch.testing.assert_close(next(network.norms()).running_mean, torch.stack(means).mean(0))
 
 
-def test_a_pass_is_committed_once_and_the_last_one_counts():
+def test_a_pass_is_committed_once_and_a_discarded_one_never():
     network, _ = pair([conv_block()], flat_head())
     once = copy.deepcopy(network)
     first, last = batch(4, 2, 8, 8, seed=1), batch(4, 2, 8, 8, seed=2)
     network(first, POPULATION)
+    network.discard_running_stats()
     network(last, POPULATION)
     network.commit_running_stats()
     network.commit_running_stats()

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_networks import cases
 from torch import nn
-from torch_loop import batch, conv_block, flat_head, pair
+from torch_loop import POPULATION, TASKS, batch, conv_block, flat_head, pair
 
 from lws_lightning.sharing import plain_chain, split_population
 from lws_lightning.sharing.batch_norm import restore_batch_norms
@@ -142,9 +142,7 @@ def test_what_two_processes_have_seen_adds_up(case, weight):
         own(case.images, case.population, part=part)
         whole(case.images, case.population, part=part)
     for ours, theirs in zip(network.norms(), other.norms(), strict=True):
-        summed = ours.pending(weight) + theirs.pending(weight)
-        kept, processes = summed[-2:].tolist()
-        ours.replace_pending(summed[:-2], kept, processes)
+        ours.replace_pending(ours.pending(weight) + theirs.pending(weight))
     network.commit_running_stats()
     whole.commit_running_stats()
     in_heads = {id(norm) for head in network.heads for norm in head.modules()}
@@ -153,6 +151,34 @@ def test_what_two_processes_have_seen_adds_up(case, weight):
             torch.testing.assert_close(ours.running_mean, expected.running_mean, **CLOSE)
             torch.testing.assert_close(ours.running_var, expected.running_var, **CLOSE)
             assert torch.equal(ours.num_batches_tracked, expected.num_batches_tracked)
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_frozen_copy_beside_one_in_training(frozen):
+    """One uses its statistics and keeps them, the other does not, as where the modules run one after the other."""
+    network, _ = pair([conv_block()], flat_head())
+    network.set_running_stats("per_task")
+    norms = [block[1] for block in network.layers[0].copies]
+    norms[frozen].eval()
+    before = norms[frozen].running_mean.clone()
+    one_by_one = copy.deepcopy(network)
+    for block in one_by_one.layers[0].copies:
+        block[1].register_forward_hook(lambda *_: None)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            found, expected = (each(batch(4, 2, 8, 8), POPULATION) for each in (network, one_by_one))
+        torch.testing.assert_close(found, expected, **CLOSE)
+    network.commit_running_stats()
+    assert torch.equal(norms[frozen].running_mean, before)
+    assert not torch.equal(norms[1 - frozen].running_mean, before)
+
+
+def test_statistics_per_task_are_for_good():
+    network, _ = pair([conv_block()], flat_head())
+    for running_stats in ("per_task", "mean", "per_task"):
+        network.set_running_stats(running_stats)
+    assert {norm.running_mean.shape for norm in network.norms()} == {(TASKS, 3)}
+    assert {norm.num_batches_tracked.shape for norm in network.norms()} == {(TASKS,)}
 
 
 def test_a_module_alone_says_that_it_does_not_know_the_task():
