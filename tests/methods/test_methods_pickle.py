@@ -15,7 +15,7 @@ from lws_lightning.networks import NETWORKS, BaseLayer, BaseNetwork, he_uniform_
 INFO = {"task_names": ["a", "b"], "num_classes": [2, 3], "image_shape": [3, 32, 32], "validation_prefix": "val"}
 METHODS = [kind for name in methods.__all__ if isinstance(kind := getattr(methods, name), type)]
 METHODS = [kind for kind in METHODS if issubclass(kind, MultiTaskMethod) and kind is not MultiTaskMethod]
-OPTIONS = {methods.FixedSharing: {"sharing": "none"}}
+OPTIONS = {methods.FixedSharing: {"sharing": "none"}, methods.UndirectedSharing: {"then": "random"}}
 
 
 def assert_the_same_from_bytes(method, shape):
