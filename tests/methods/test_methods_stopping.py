@@ -20,7 +20,7 @@ from stopped_runs import (
 
 from lws_lightning import IndependentEarlyStopping
 
-DECAYS = [None, 0.9]
+DECAYS = [pytest.param(None, marks=pytest.mark.slow), 0.9]  # with an average everything is there to go wrong
 
 
 def fit(quiet_trainer, folder, decay, *callbacks, evaluations, how=learned, **data):
