@@ -51,7 +51,10 @@ def unbroken(tmp_path_factory):
 
 
 @pytest.mark.parametrize("decay", DECAYS)
-@pytest.mark.parametrize("how", [*STATUS, "error", "interrupt"])
+@pytest.mark.parametrize(
+    "how",
+    ["SIGINT", "SIGTERM", "error", *(pytest.param(how, marks=pytest.mark.slow) for how in ("SIGUSR1", "interrupt"))],
+)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_stopped_at_any_moment_ends_as_the_unbroken_one(quiet_trainer, tmp_path, unbroken, moment, how, decay):
     evaluations = Evaluations()
