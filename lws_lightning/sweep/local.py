@@ -72,8 +72,8 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[O
                     text = f"{run}: not started, because another seed failed before its first step"
                     outcomes.append(Outcome(run, False, text, began=False, tried=False))
                 else:
-                    slot = slots.popleft()
-                    workers.append(_Worker(run, slot, _start(run, slot, jobs), time.time()))
+                    slot, started = slots.popleft(), time.time()  # before, as it may write its record at once
+                    workers.append(_Worker(run, slot, _start(run, slot, jobs), started))
                     display.say(f"{run}: started, in {run.folder}")
             for worker in [worker for worker in workers if worker.process.poll() is not None]:
                 workers.remove(worker)
