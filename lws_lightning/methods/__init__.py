@@ -6,8 +6,8 @@ from lws_lightning.methods.cross_stitch import CrossStitch
 from lws_lightning.methods.early_stopping import IndependentEarlyStopping
 from lws_lightning.methods.evaluation import Evaluation, TaskEvaluation
 from lws_lightning.methods.fixed import FixedSharing
+from lws_lightning.methods.guard import NonFiniteError
 from lws_lightning.methods.learned import LearnedWeightSharing
-from lws_lightning.methods.optimization import NonFiniteError
 from lws_lightning.methods.record import DataRecord
 from lws_lightning.methods.restored import method_from_checkpoint
 from lws_lightning.methods.routing import RoutingNetworks

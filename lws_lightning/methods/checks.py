@@ -1,6 +1,7 @@
 """What is refused before training starts, with the reason and the remedy."""
 
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import (
@@ -23,9 +24,10 @@ from lightning.pytorch.strategies import (
 )
 from lightning.pytorch.strategies.xla import XLAStrategy
 
+from lws_lightning.search import Sampling
 from lws_lightning.sharing import check_max_images
 
-__all__ = ["check_pass_size", "check_precision", "check_share", "check_task_info", "check_trainer"]
+__all__ = ["check_pass_size", "check_populations", "check_precision", "check_share", "check_task_info", "check_trainer"]
 
 _PRECISIONS = ("64-true", "32-true", "bf16-mixed", "16-mixed", "bf16-true")
 
@@ -56,6 +58,18 @@ def check_task_info(task_names: Sequence[str], num_classes: Sequence[int], image
         raise ValueError(f"Every task needs at least two classes, but num_classes of task {small!r} is less.")
     if len(image_shape) != 3:
         raise ValueError(f"image_shape must be (channels, height, width), but is {list(image_shape)}. {remedy}")
+
+
+def check_populations(nes_samples: int, sgd_samples: int, nes_lr: float, sampling: Sampling) -> None:
+    """Raises ValueError if assignments cannot be drawn, or pi moved by them, as the options say."""
+    if nes_samples < 2:
+        raise ValueError(f"nes_samples must be at least 2 to rank assignments, but is {nes_samples}.")
+    if sgd_samples < 1:
+        raise ValueError(f"sgd_samples must be at least 1, but is {sgd_samples}.")
+    if not nes_lr >= 0:
+        raise ValueError(f"nes_lr must not be negative, but is {nes_lr}.")
+    if sampling not in get_args(Sampling):
+        raise ValueError(f"sampling must be independent or systematic, but is {sampling!r}.")
 
 
 def check_share(name: str, value: float) -> None:

@@ -7,6 +7,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from lws_lightning.batches import StepBatch, TaskBatch
+from lws_lightning.methods.checks import check_populations
 from lws_lightning.methods.searched import SearchedMethod
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import (
@@ -80,18 +81,11 @@ class LearnedWeightSharing(SearchedMethod):
         initial_probs: list[list[list[float]]] | None = None,
         **options: Any,
     ) -> None:
-        if nes_samples < 2:
-            raise ValueError(f"nes_samples must be at least 2 to rank assignments, but is {nes_samples}.")
-        if sgd_samples < 1:
-            raise ValueError(f"sgd_samples must be at least 1, but is {sgd_samples}.")
-        if not nes_lr >= 0:
-            raise ValueError(f"nes_lr must not be negative, but is {nes_lr}.")
+        check_populations(nes_samples, sgd_samples, nes_lr, sampling)
         if credit not in get_args(Credit):
             raise ValueError(f"credit must be joint or per_task, but is {credit!r}.")
         if not 0 <= weight_price < float("inf"):
             raise ValueError(f"weight_price must be a finite number of nats, not negative, but is {weight_price}.")
-        if sampling not in get_args(Sampling):
-            raise ValueError(f"sampling must be independent or systematic, but is {sampling!r}.")
         if not 0 <= freeze_entropy < 1:
             raise ValueError(f"freeze_entropy must be in [0, 1), but is {freeze_entropy}.")
         self._requested_weights = weights_per_layer

@@ -1,4 +1,4 @@
-"""The update of the weights: gradients for every weight, a guard, a schedule."""
+"""The update of the weights: gradients for every weight, their norm, a schedule."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -7,14 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LRSchedule", "NonFiniteError", "clear_gradients", "lr_factor", "total_norm"]
+__all__ = ["LRSchedule", "clear_gradients", "lr_factor", "obey_schedule", "total_norm"]
 
 LRSchedule = Literal["constant", "linear", "cosine"]
 """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step."""
-
-
-class NonFiniteError(RuntimeError):
-    """A loss or gradient was infinite or NaN; nothing of it has reached pi, theta or Adam's state."""
 
 
 def clear_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -53,3 +49,10 @@ def lr_factor(schedule: LRSchedule, warmup_steps: int, total_steps: int) -> Call
         return 1 - progress if schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
 
     return factor
+
+
+def obey_schedule(schedule: torch.optim.lr_scheduler.LambdaLR) -> None:
+    """Gives the next step the rate that a schedule says, also where the optimizer's state is another run's."""
+    groups = zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True)
+    for group, base, factor in groups:
+        group["lr"] = base * factor(schedule.last_epoch)

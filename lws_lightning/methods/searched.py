@@ -8,7 +8,7 @@ from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.networks import BaseNetwork
 from lws_lightning.search import SearchDistribution
 
-__all__ = ["SearchedMethod"]
+__all__ = ["SearchedMethod", "weights_of_layers"]
 
 
 class SearchedMethod(MultiTaskMethod):
@@ -22,10 +22,14 @@ class SearchedMethod(MultiTaskMethod):
 
     def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
         """Returns K_l as given."""
-        requested = self._requested_weights
-        return [requested] * len(base.learned_layers) if isinstance(requested, int) else requested
+        return weights_of_layers(self._requested_weights, base)
 
     @property
     def assignment(self) -> Tensor:
         """The most likely assignment, `(L, T)`."""
         return self.distribution.mode()
+
+
+def weights_of_layers(requested: int | Sequence[int], base: BaseNetwork) -> Sequence[int]:
+    """Returns K_l for each learned layer from the option `weights_per_layer`, one number for all or one for each."""
+    return [requested] * len(base.learned_layers) if isinstance(requested, int) else requested

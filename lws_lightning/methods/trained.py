@@ -1,6 +1,6 @@
 """How the weights are trained: gradients of the mean loss, a guard, one step of Adam."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,18 +13,19 @@ from torch import Tensor, nn
 from lws_lightning.batches import EvaluationBatch, TaskBatch
 from lws_lightning.methods.averaging import decay_at, update_average
 from lws_lightning.methods.distributed import Ranks, local_backward, require_equal
+from lws_lightning.methods.guard import NonFiniteError, describe_gradient, describe_losses
 from lws_lightning.methods.losses import task_losses
 from lws_lightning.methods.optimization import (
     LRSchedule,
-    NonFiniteError,
     clear_gradients,
     lr_factor,
+    obey_schedule,
     total_norm,
 )
 from lws_lightning.methods.predicted import PredictedMethod
 from lws_lightning.methods.progress import FitProgress, save_on_exception
 from lws_lightning.randomness import seed_for
-from lws_lightning.sharing import MultiTaskNetwork, PopulationPass
+from lws_lightning.sharing import PopulationPass
 
 __all__ = ["TrainedMethod"]
 
@@ -116,7 +117,7 @@ class TrainedMethod(PredictedMethod):
         if ranks.several:
             what = "draws images of its own" if ranks.distribute == "examples" else "computes some of the tasks"
             rank_zero_info(f"{ranks.world_size} processes; each {what} (data.distribute: {ranks.distribute}).")
-        self._set_learning_rates()
+        self._go_on_with_schedule()
         self.progress.begin(self.trainer)
 
     def on_validation_start(self) -> None:
@@ -158,12 +159,10 @@ class TrainedMethod(PredictedMethod):
             self._saved_schedule_steps = checkpoint["lws_schedule_steps"]
             self.progress.load(self.trainer, checkpoint)
 
-    def _set_learning_rates(self) -> None:
-        """Gives the next step the rate that the schedule of this run says, also where a checkpoint's was another."""
+    def _go_on_with_schedule(self) -> None:
+        """Takes the rate of this run's schedule, and says so where the checkpoint's ends at another step."""
         schedule: Any = self.lr_schedulers()
-        groups = zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True)
-        for group, base, factor in groups:
-            group["lr"] = base * factor(schedule.last_epoch)
+        obey_schedule(schedule)
         saved, self._saved_schedule_steps = self._saved_schedule_steps, None
         if saved is not None and saved != self._schedule_steps and not self.progress.finished:
             rank_zero_warn(
@@ -228,7 +227,8 @@ class TrainedMethod(PredictedMethod):
         norm = total_norm(parameters)
         if scaler is None and not bool(torch.isfinite(norm)):
             self.save_on_exception(True)
-            raise NonFiniteError(self._describe_gradient(population))
+            tasks, step = self.tasks_in_training(), self.global_step
+            raise NonFiniteError(describe_gradient(self.network, population, tasks, self.task_names, step))
         if self.clip_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
         return losses
@@ -325,28 +325,7 @@ class TrainedMethod(PredictedMethod):
         columns = zip(self.tasks_in_training(), bad.any(0).tolist(), strict=True)
         names = [self.task_names[task] for task, is_bad in columns if is_bad]
         self.save_on_exception(True)
-        raise NonFiniteError(
-            f"Step {self.global_step}: the loss of task {_quoted(names)} on the {phase} batch is not finite. The "
-            "weights are those of the step before. Try a lower model.lr or model.clip_grad_norm, and look at the "
-            "images of the task."
-        )
-
-    def _describe_gradient(self, population: Tensor | None) -> str:
-        names = set()
-        if population is not None and isinstance(self.network, MultiTaskNetwork):
-            tasks = self.tasks_in_training()
-            for index, number, block in self.network.copies():
-                if not _finite_gradients(block.parameters()):
-                    used = torch.ones_like(population[:, 0]) if index is None else population[:, index] == number
-                    names |= {self.task_names[tasks[column]] for column in used.any(0).nonzero().flatten().tolist()}
-        for task, (name, head) in enumerate(zip(self.task_names, self.network.heads, strict=True)):
-            parameters = head.parameters() if population is not None else self.network.task_parameters(None, task)
-            if not _finite_gradients(parameters):
-                names.add(name)
-        return (
-            f"Step {self.global_step}: the gradient of weights that task {_quoted(sorted(names))} uses is not finite. "
-            "The weights are those of the step before. Try a lower model.lr or model.clip_grad_norm."
-        )
+        raise NonFiniteError(describe_losses(names, phase, self.global_step))
 
     def _weights(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
@@ -368,11 +347,3 @@ class TrainedMethod(PredictedMethod):
         """Logs values if this is a step at which the Trainer passes values on to its loggers."""
         if self.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
             self.log_dict(values, batch_size=1, **options)
-
-
-def _finite_gradients(parameters: Iterable[nn.Parameter]) -> bool:
-    return all(bool(torch.isfinite(p.grad).all()) for p in parameters if p.grad is not None)
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names)

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from lws_lightning.batches import StepBatch
 from lws_lightning.methods.base import MultiTaskMethod
+from lws_lightning.methods.checks import check_populations
+from lws_lightning.methods.searched import weights_of_layers
 from lws_lightning.networks import BaseNetwork
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import Sampling, SearchDistribution, rank_utilities
@@ -66,14 +68,7 @@ class UndirectedSharing(MultiTaskMethod):
             raise ValueError(f"then must be one of {', '.join(get_args(Then))}, but is {then!r}.")
         if not 0 <= undirected_part <= 1:
             raise ValueError(f"undirected_part must be in [0, 1], a part of the run, but is {undirected_part}.")
-        if sgd_samples < 1 or nes_samples < 2:
-            raise ValueError(
-                f"sgd_samples must be at least 1 and nes_samples 2, but they are {sgd_samples} and {nes_samples}."
-            )
-        if not nes_lr >= 0:
-            raise ValueError(f"nes_lr must not be negative, but is {nes_lr}.")
-        if sampling not in get_args(Sampling):
-            raise ValueError(f"sampling must be independent or systematic, but is {sampling!r}.")
+        check_populations(nes_samples, sgd_samples, nes_lr, sampling)
         self._requested_weights = weights_per_layer
         super().__init__(**options)
         self.then, self.undirected_part = then, undirected_part
@@ -87,8 +82,7 @@ class UndirectedSharing(MultiTaskMethod):
 
     def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
         """Returns K_l as given."""
-        requested = self._requested_weights
-        return [requested] * len(base.learned_layers) if isinstance(requested, int) else requested
+        return weights_of_layers(self._requested_weights, base)
 
     def _given_assignment(self, then: Then, draws: SearchDistribution) -> Tensor:
         layers, tasks = len(self.weights_per_layer), len(self.task_names)
