@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Omniglot,
         TaskData,
     )
+    from lws_lightning.export import task_network
     from lws_lightning.methods import (
         CrossStitch,
         FixedSharing,
@@ -54,6 +55,7 @@ __all__ = [
     "TaskData",
     "UncertaintyWeighting",
     "UndirectedSharing",
+    "task_network",
 ]
 
 __version__ = "0.1.0"
@@ -68,6 +70,7 @@ _HOMES = {
         "Omniglot",
         "TaskData",
     ),
+    "export": ("task_network",),
     "methods": (
         "CrossStitch",
         "FixedSharing",

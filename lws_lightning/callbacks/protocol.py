@@ -67,6 +67,7 @@ class SharingModule(Protocol):
     """A LightningModule that trains a network for each task."""
 
     seed: int
+    network: Any
 
     @property
     def method_name(self) -> str:
@@ -100,21 +101,6 @@ class SharingModule(Protocol):
     def evaluations(self) -> Mapping[str, EvaluationLike]:
         """The last evaluation of each prefix."""
 
-    def parameters_in_use(self) -> int:
-        """Number of distinct parameters that the T networks use under `assignment`."""
-
-    def parameters_total(self) -> int:
-        """Number of all trainable parameters."""
-
-    def inference_parameters(self, task: int) -> int:
-        """Number of parameters that a prediction of one task needs."""
-
-    def inference_multiply_adds(self, task: int) -> int:
-        """Number of multiply-adds that it takes for one image."""
-
-    def inference_seconds(self, batch_size: int) -> float:
-        """Seconds for a batch of a task."""
-
     def details(self) -> dict[str, Any]:
         """What else is to be said of the sharing, as plain values."""
 
@@ -124,14 +110,9 @@ _NEEDED = (
     "details",
     "distribution",
     "evaluations",
-    "inference_multiply_adds",
-    "inference_parameters",
-    "inference_seconds",
     "layer_names",
     "method_name",
     "network_name",
-    "parameters_in_use",
-    "parameters_total",
     "seed",
     "task_names",
     "weights_per_layer",

@@ -29,6 +29,7 @@ from lws_lightning.callbacks.folder import (
 )
 from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
 from lws_lightning.callbacks.stopping import stopped_by
+from lws_lightning.methods.inference import inference_costs, inference_seconds
 
 __all__ = ["RunRecord"]
 
@@ -172,7 +173,7 @@ class RunRecord(Callback):
         """Writes the final record."""
         if self._folder is not None and trainer.is_global_zero:
             module = as_sharing_module(pl_module, type(self).__name__)
-            self._latency = {"batch": _LATENCY_BATCH, "seconds": module.inference_seconds(_LATENCY_BATCH)}
+            self._latency = {"batch": _LATENCY_BATCH, "seconds": inference_seconds(module, _LATENCY_BATCH)}
         self._write(trainer, pl_module, "finished")
         release_folder(trainer)
 
@@ -239,15 +240,8 @@ class RunRecord(Callback):
         self._writer.write(self._folder / "result.json", _json(self._payload))
 
     def _inference_costs(self, module: SharingModule) -> dict[str, dict[str, int]]:
-        # Counted once: which copy a task uses changes, but not what a copy costs.
         if self._costs is None or self._costs.keys() != set(module.task_names):
-            self._costs = {
-                name: {
-                    "parameters": int(module.inference_parameters(task)),
-                    "multiply_adds": int(module.inference_multiply_adds(task)),
-                }
-                for task, name in enumerate(module.task_names)
-            }
+            self._costs = inference_costs(module)
         return self._costs
 
     def _describe(
@@ -279,8 +273,8 @@ class RunRecord(Callback):
             "probabilities": probabilities(module.distribution, module.weights_per_layer),
             "assignment": None if module.assignment is None else module.assignment.tolist(),
             "details": module.details(),
-            "parameters_in_use": int(module.parameters_in_use()),
-            "parameters_total": int(module.parameters_total()),
+            "parameters_in_use": module.network.parameters_in_use(module.assignment),
+            "parameters_total": sum(parameter.numel() for parameter in module.network.parameters()),
             "inference": self._inference_costs(module),
             "latency": self._latency,
             "seconds": seconds if trained else None,

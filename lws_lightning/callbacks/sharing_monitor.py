@@ -130,7 +130,7 @@ def _figures(module: SharingModule) -> dict[str, Figure]:
 def _scalars(module: SharingModule) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Returns the scalars over all layers, and those of each layer."""
     # CPU tensors stay where they are in `log`; a number would be copied to the GPU and back.
-    totals = {"sharing/parameters": torch.tensor(float(module.parameters_in_use()))}
+    totals = {"sharing/parameters": torch.tensor(float(module.network.parameters_in_use(module.assignment)))}
     if module.assignment is not None:
         distinct = sum(len(set(row)) for row in module.assignment.tolist())
         totals["sharing/distinct_weights"] = torch.tensor(float(distinct))

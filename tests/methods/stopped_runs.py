@@ -34,8 +34,8 @@ class Strike(Callback):
     def setup(self, trainer, pl_module, stage):
         self.trainer = trainer
         places = {
-            "nes": (pl_module, "refuse_non_finite"),
-            "gradient": (pl_module, "rescale_gradients"),
+            "nes": (pl_module.update, "_refuse_non_finite"),
+            "gradient": (pl_module.scheme, "rescale_gradients"),
             "update": (pl_module.network, "commit_running_stats"),
         }
         if self.moment in places:
