@@ -2,16 +2,14 @@
 
 import copy
 import inspect
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import Callback
 from torch import nn
 
 from lws_lightning.batches import StepBatch
-from lws_lightning.callbacks import RunRecord, SharingMonitor
-from lws_lightning.callbacks.folder import has_own_place, take_folder
 from lws_lightning.methods.checks import check_pass_size, check_precision, check_task_info, check_trainer
 from lws_lightning.methods.inference import count_multiply_adds, median_seconds
 from lws_lightning.methods.optimization import LRSchedule
@@ -32,7 +30,7 @@ from lws_lightning.networks import (
     make_multi_task_network,
 )
 from lws_lightning.randomness import resolve_seed
-from lws_lightning.saving import save_whole_files
+from lws_lightning.records import default_options, has_own_place, plain_options, save_whole_files, take_folder
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import RunningStats, TaskNetworks
 
@@ -93,6 +91,33 @@ class MultiTaskMethod(TrainedMethod):
     """
 
     method_name: str
+    neutral_options: ClassVar[frozenset[str]] = frozenset({"max_images_per_pass", "validation_prefix"})
+    """Options that a result does not depend on, but for rounding; not part of `identity`."""
+    state_options: ClassVar[frozenset[str]] = frozenset(
+        {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "learned_layers", "seed"}
+    )
+    """Options that the state in a checkpoint depends on: a run cannot go on with another value."""
+    state_values: ClassVar[Mapping[str, Any]] = {"running_stats": "per_task", "ema_decay": None}
+    """Values of options with which the state holds something more or less: no run can go on from them, or to them."""
+    start_options: ClassVar[frozenset[str]] = frozenset({"initialization", "pretrained_weights", "perturb_copies"})
+    """Options of the networks' start, which have no effect on a run that goes on from a checkpoint."""
+    training_options: ClassVar[frozenset[str]] = frozenset(
+        {
+            "lr",
+            "weight_decay",
+            "lr_schedule",
+            "warmup_steps",
+            "adam_eps",
+            "clip_grad_norm",
+            "running_stats",
+            "initialization",
+            "pretrained_weights",
+            "perturb_copies",
+            "loss_weights",
+            "ema_decay",
+        }
+    )
+    """Options that every method has and that say how weights are trained; a report warns where rows differ in them."""
 
     def __init__(
         self,
@@ -166,6 +191,21 @@ class MultiTaskMethod(TrainedMethod):
         of_this_package = type(self).__module__.split(".")[0] == __name__.split(".")[0]
         self.save_hyperparameters(ignore=ignore, frame=innermost if of_this_package else outermost)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The options that a result depends on, as plain values: all but `neutral_options`; seed and K_l as in force.
+
+        A subclass with options that have no consequence for a result adds them to `neutral_options`. The record of a
+        run, reports, sweeps and checkpoints compare identities.
+        """
+        options = {**self.hparams, "seed": self.seed, "weights_per_layer": self.weights_per_layer}
+        return plain_options(options, without=self.neutral_options)
+
+    @classmethod
+    def default_options(cls) -> dict[str, Any]:
+        """Returns the default values of the options, as plain values."""
+        return default_options(cls, MultiTaskMethod)
+
     # What a subclass says
 
     def choose_base(self, base: BaseNetwork) -> BaseNetwork:
@@ -194,6 +234,8 @@ class MultiTaskMethod(TrainedMethod):
 
     def configure_callbacks(self) -> Sequence[Callback]:
         """Refuses Trainer options that cannot work, and brings the callbacks that a user has not given."""
+        from lws_lightning.callbacks import RunRecord, SharingMonitor  # they know methods, so not above
+
         check_trainer(self.trainer)
         check_precision(self.trainer, self.ema_decay)
         check_pass_size(self.max_images_per_pass, self.trainer)
@@ -210,9 +252,9 @@ class MultiTaskMethod(TrainedMethod):
         self.save_on_exception(not self.ranks.several)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the seed that is in force."""
+        """Adds the identity."""
         super().on_save_checkpoint(checkpoint)
-        checkpoint["lws_seed"] = self.seed
+        checkpoint["lws_identity"] = self.identity
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Obeys or refuses options that differ from the checkpoint's; see `resume`."""
@@ -221,8 +263,7 @@ class MultiTaskMethod(TrainedMethod):
             return
         # Lightning casts the module after loading, so that float64 weights would be rounded on their way.
         self.trainer.precision_plugin.convert_module(self)
-        saved = {**checkpoint.get("hyper_parameters", {}), "seed": checkpoint.get("lws_seed", self.seed)}
-        compare_options(saved, {**self.hparams, "seed": self.seed})
+        compare_options(self, checkpoint["lws_identity"])
         apply_adam_options(checkpoint, self.parameter_groups(), self.adam_eps)
 
     @classmethod

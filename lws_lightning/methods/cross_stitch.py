@@ -48,6 +48,8 @@ class CrossStitch(GatedMethod):
     """
 
     method_name = "cross_stitch"
+    state_options = GatedMethod.state_options | {"per_channel"}
+    start_options = GatedMethod.start_options | {"same_task"}
     network: ColumnNetwork
 
     def __init__(

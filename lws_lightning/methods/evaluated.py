@@ -7,7 +7,8 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from lws_lightning.batches import EvaluationBatch
-from lws_lightning.methods.evaluation import Evaluation, TaskErrors
+from lws_lightning.methods.evaluation import TaskErrors
+from lws_lightning.records import Evaluation
 from lws_lightning.sharing import TaskNetworks
 
 __all__ = ["EvaluatedMethod"]

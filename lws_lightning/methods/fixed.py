@@ -27,6 +27,8 @@ class FixedSharing(MultiTaskMethod):
         **options: See `MultiTaskMethod`.
     """
 
+    state_options = MultiTaskMethod.state_options | {"sharing", "prior_layers"}
+
     def __init__(self, sharing: Sharing, prior_layers: int | None = None, **options: Any) -> None:
         self.method_name = sharing
         self._sharing, self._prior_layers = sharing, prior_layers

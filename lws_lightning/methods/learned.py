@@ -63,6 +63,7 @@ class LearnedWeightSharing(SearchedMethod):
     """
 
     method_name = "learned"
+    start_options = SearchedMethod.start_options | {"initial_probs"}
     distribution: SearchDistribution
     network: MultiTaskNetwork
 

@@ -52,6 +52,7 @@ class RoutingNetworks(SearchedMethod):
     """
 
     method_name = "routing"
+    start_options = SearchedMethod.start_options | {"initial_probs"}
     distribution: RoutingPolicy
 
     def __init__(

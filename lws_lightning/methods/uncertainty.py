@@ -43,6 +43,7 @@ class UncertaintyWeighting(MultiTaskMethod):
     """
 
     method_name = "uncertainty"
+    start_options = MultiTaskMethod.start_options | {"initial_log_variance"}
 
     def __init__(self, initial_log_variance: float = 0.0, **options: Any) -> None:
         if not abs(initial_log_variance) < 50:

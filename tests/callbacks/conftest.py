@@ -1,27 +1,16 @@
 """A small module that has what the callbacks read, trained by a real Trainer."""
 
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from torch.utils.data import DataLoader
 
+from lws_lightning import MultiTaskMethod
+from lws_lightning.records import Evaluation, TaskEvaluation
 
-@dataclass
-class FakeTaskEvaluation:
-    error: float
-    images: int
-
-
-@dataclass
-class FakeEvaluation:
-    prefix: str
-    step: int
-    error: float
-    error_task_mean: float
-    loss: float
-    tasks: dict = field(default_factory=dict)
+HOOKS = [name for name in dir(LightningModule) if name.startswith(("on_", "configure_", "setup"))]
+WithoutHooks = type("WithoutHooks", (MultiTaskMethod,), {name: getattr(LightningModule, name) for name in HOOKS})
+"""What the callbacks ask a method for, with the hooks of any LightningModule."""
 
 
 class FakeDistribution:
@@ -49,7 +38,7 @@ class FakeDistribution:
         return self.probs.argmax(-1)
 
 
-class FakeModule(LightningModule):
+class FakeModule(WithoutHooks):
     """Errors fall by one percent a step, from 90; evaluations as the real methods keep them."""
 
     network_name = "tiny"
@@ -57,7 +46,7 @@ class FakeModule(LightningModule):
     def __init__(
         self, task_names=("a.b", "été/2"), layer_names=("conv", "mean"), weights_per_layer=(2, 3), fixed=False, seed=7
     ):
-        super().__init__()
+        LightningModule.__init__(self)
         self.save_hyperparameters()
         self.automatic_optimization = False
         self.method_name = "full" if fixed else "learned"
@@ -124,8 +113,8 @@ class FakeModule(LightningModule):
     def _evaluate(self, prefix, start):
         step = self.trainer.global_step
         error = start - step
-        tasks = {name: FakeTaskEvaluation(error + i, 100 * (i + 1)) for i, name in enumerate(self.task_names)}
-        self.evaluations[prefix] = FakeEvaluation(prefix, step, error, error + 0.5, 0.25, tasks)
+        tasks = {name: TaskEvaluation(error + i, 100 * (i + 1)) for i, name in enumerate(self.task_names)}
+        self.evaluations[prefix] = Evaluation(prefix, step, error, error + 0.5, 0.25, tasks)
 
 
 class FakeData(LightningDataModule):

@@ -2,37 +2,72 @@ import json
 
 import pytest
 
-from lws_lightning.callbacks.curve import curve_csv
+from lws_lightning import methods
+from lws_lightning.records import CurveRow, curve_to_csv
+
+KINDS = {kind.method_name: kind for name in methods.__all__ if hasattr(kind := getattr(methods, name), "method_name")}
+
+
+def options_of(method):
+    """The default values of a method's options; a user's method has none here."""
+    kind = methods.FixedSharing if method in ("full", "none", "prior") else KINDS.get(method)
+    return {} if kind is None else kind.default_options()
 
 
 @pytest.fixture
 def write_run(tmp_path):
-    """Writes a `result.json` into a folder below `tmp_path`, with given keys changed."""
+    """Writes a `result.json` into a folder below `tmp_path`, with given keys changed.
 
-    def write(name, **changes):
+    `hparams` and `data_options` are the chosen options of method and data, those that a result depends on.
+    """
+
+    def write(name, hparams=None, data_options=None, precision="32-true", neutral=None, **changes):
+        method, seed = changes.get("method", "learned"), changes.get("seed", 0)
+        options = {**options_of(method), **({"learning_rate": 0.1} if hparams is None else hparams), "seed": seed}
+        weights_per_layer = changes.get("weights_per_layer", [2])
+        for each in methods.MultiTaskMethod.neutral_options:
+            options.pop(each, None)
         record = {
             "format": 1,
             "status": "finished",
             "message": "",
-            "method": "learned",
+            "method": method,
             "network": "small",
             "data": "Digits",
+            "data_digest": "d1",
             "task_names": ["low", "high"],
             "layer_names": ["conv"],
-            "weights_per_layer": [2],
-            "seed": 0,
+            "weights_per_layer": weights_per_layer,
+            "seed": seed,
             "step": 100,
             "max_steps": 100,
+            "stopped_by": None,
             "evaluation": measure(),
             "test": None,
+            "identity": {
+                "method": {**options, "weights_per_layer": weights_per_layer},
+                "data": {"batch_size": 16, **(data_options or {}), "seed": seed},
+                "precision": precision,
+            },
+            "neutral": {"method": {}, "data": {}, **(neutral or {})},
+            "defaults": options_of(method),
+            "training_options": sorted(methods.MultiTaskMethod.training_options),
+            "trainer": {"val_check_interval": 50},
             "entropies": None,
+            "probabilities": None,
             "assignment": [[0, 0]],
+            "details": {},
             "parameters_in_use": 1234,
             "parameters_total": 2000,
+            "inference": {},
+            "latency": None,
             "seconds": 50.0,
             "seconds_evaluation": 5.0,
             "seconds_per_step": 0.5,
-            "hparams": {"seed": 0, "learning_rate": 0.1},
+            "versions": {"torch": "2.6"},
+            "hardware": {"cpu": "X", "cores": 2, "threads": 1, "gpu": None},
+            "processes": 1,
+            "started": "2024-01-01T00:00:00+00:00",
             "ended": "2024-01-01T00:00:00+00:00",
         } | changes
         folder = tmp_path / name
@@ -50,7 +85,6 @@ def measure(prefix="test_curve", step=100, low=10.0, high=20.0, images=(100, 300
         "error": (low * images[0] + high * images[1]) / sum(images),
         "error_task_mean": (low + high) / 2,
         "loss": 0.5,
-        "images": sum(images),
         "tasks": {"low": {"error": low, "images": images[0]}, "high": {"error": high, "images": images[1]}},
     }
 
@@ -64,19 +98,10 @@ def curve_text(errors, entropies=None, prefix="test_curve"):
     """Writes a `curve.csv` with an evaluation every 100 steps."""
     entropies = entropies or [None] * len(errors)
     rows = [
-        {
-            "step": 100 * (i + 1),
-            "seconds": 1.0,
-            "prefix": prefix,
-            "error": error,
-            "error_task_mean": error,
-            "loss": 1.0,
-            "entropy_mean": entropy,
-            "tasks": {"low": error},
-        }
+        CurveRow(100 * (i + 1), 1.0, prefix, error, error, 1.0, entropy, {"low": error})
         for i, (error, entropy) in enumerate(zip(errors, entropies, strict=True))
     ]
-    return curve_csv(rows, ["low"])
+    return curve_to_csv(rows, ["low"])
 
 
 @pytest.fixture
@@ -97,7 +122,6 @@ def write_study(write_run):
                 entropies = [0.6, 0.4, 0.1 + seed / 100] if learned else None
                 curve = curve_text([error + 30, error + 5, error], entropies)
                 (folder / "curve.csv").write_text(curve, encoding="utf-8")
-                config = {"seed_everything": seed, "data": {"class_path": "Digits", "init_args": {"batch_size": 16}}}
-                (folder / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+                (folder / "config.yaml").touch()
 
     return write
