@@ -53,7 +53,7 @@ class Sluice(GatedMethod):
 
     method_name = "sluice"
     state_options = GatedMethod.state_options | {"subspaces"}
-    start_options = GatedMethod.start_options | {"same_task", "same_subspace", "last_layer"}
+    start_options = GatedMethod.start_options | {"same_subspace", "last_layer"}
     network: ColumnNetwork
 
     def __init__(

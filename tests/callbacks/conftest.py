@@ -47,7 +47,7 @@ class FakeModule(WithoutHooks):
         self, task_names=("a.b", "été/2"), layer_names=("conv", "mean"), weights_per_layer=(2, 3), fixed=False, seed=7
     ):
         LightningModule.__init__(self)
-        self.save_hyperparameters()
+        self.save_hyperparameters({"task_names": list(task_names), "fixed": fixed})
         self.automatic_optimization = False
         self.method_name = "full" if fixed else "learned"
         self.seed = seed
