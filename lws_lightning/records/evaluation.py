@@ -1,6 +1,7 @@
 """What one pass over a validation or test set measured."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from lws_lightning.records.plain import Record
 
@@ -40,6 +41,10 @@ class Evaluation(Record):
     def images(self) -> int:
         """Number of images of all tasks."""
         return sum(task.images for task in self.tasks.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields as plain values, and the number of images for whoever reads the file."""
+        return {**super().to_json(), "images": self.images}
 
     def as_metrics(self) -> dict[str, float]:
         """Returns the values under the tags that are logged."""

@@ -22,8 +22,8 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as plain values."""
-        plain: dict[str, Any] = to_plain(self)
-        return plain
+        names = (field.name for field in dataclasses.fields(self))  # type: ignore[arg-type]
+        return {name: to_plain(getattr(self, name)) for name in names}
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -53,8 +53,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray | torch.Tensor):
         count = value.numel() if isinstance(value, torch.Tensor) else value.size
         return to_plain(value.tolist()) if count <= _MAX_NUMBERS else f"{type(value).__name__} {tuple(value.shape)}"
-    if isinstance(value, Record) and dataclasses.is_dataclass(value):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Record):
+        return value.to_json()
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, Collection) and not isinstance(value, bytes):

@@ -26,6 +26,7 @@ def test_record_of_a_finished_run(make_trainer, make_module, make_data, tmp_path
         "error": 84.0,
         "error_task_mean": 84.5,
         "loss": 0.25,
+        "images": 300,
         "tasks": {"a.b": {"error": 84.0, "images": 100}, "été/2": {"error": 85.0, "images": 200}},
     }
     assert record["test"] is None

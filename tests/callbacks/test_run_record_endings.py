@@ -20,7 +20,7 @@ def test_test_after_fit_adds_to_the_record(make_trainer, make_module, make_data,
     trainer.test(module, datamodule=make_data())
     after = result(tmp_path)
     assert after["test"]["prefix"] == "test"
-    assert (after["test"]["error"], after["test"]["step"]) == (44.0, 6)
+    assert (after["test"]["error"], after["test"]["step"], after["test"]["images"]) == (44.0, 6, 300)
     assert {**after, "test": None} == before
 
 
