@@ -1,50 +1,16 @@
 """Describes a run as its record has it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from lightning.pytorch import Trainer
 
 from lws_lightning.callbacks.environment import data_digest, hardware, versions
-from lws_lightning.callbacks.stopping import stopped_by
 from lws_lightning.methods import MultiTaskMethod
-from lws_lightning.records import (
-    TRAINER_OPTIONS,
-    Evaluation,
-    Identity,
-    InferenceCost,
-    Latency,
-    Run,
-    Status,
-    plain_options,
-)
+from lws_lightning.records import TRAINER_OPTIONS, Identity, Run, plain_options
 from lws_lightning.search import SearchDistribution
 
-__all__ = ["Progress", "describe_run", "identity_of", "inference_costs"]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run has come, as `Run` has it.
-
-    Attributes:
-        step: Training steps done.
-        seconds: Training time.
-        seconds_evaluation: Time of the evaluations.
-        evaluation: The last one.
-        latency: How long a prediction takes.
-        started: When the run began.
-        ended: When it ended, None while it is running.
-    """
-
-    step: int
-    seconds: float
-    seconds_evaluation: float
-    evaluation: Evaluation | None
-    latency: Latency | None
-    started: str | None
-    ended: str | None
+__all__ = ["describe_run", "identity_of"]
 
 
 def identity_of(trainer: Trainer, method: MultiTaskMethod) -> Identity:
@@ -53,30 +19,17 @@ def identity_of(trainer: Trainer, method: MultiTaskMethod) -> Identity:
     return Identity(method.identity, getattr(data, "identity", {}), str(trainer.precision))
 
 
-def describe_run(
-    trainer: Trainer,
-    method: MultiTaskMethod,
-    status: Status,
-    message: str,
-    progress: Progress,
-    costs: Mapping[str, InferenceCost],
-) -> Run:
+def describe_run(trainer: Trainer, method: MultiTaskMethod, **progress: Any) -> Run:
     """Describes a run.
 
     Args:
         trainer: Its Trainer.
         method: What it trains.
-        status: How it ended.
-        message: What ended it.
-        progress: How far it has come.
-        costs: See `inference_costs`.
+        **progress: How far it has come: the fields of `Run` that neither Trainer nor method know.
     """
     data = getattr(trainer, "datamodule", None)
-    step, trained = progress.step, progress.seconds > 0
     distribution = method.distribution
     return Run(
-        status=status,
-        message=message,
         method=method.method_name,
         network=method.network_name,
         data=None if data is None else type(data).__name__,
@@ -85,11 +38,7 @@ def describe_run(
         layer_names=list(method.layer_names),
         weights_per_layer=[int(size) for size in method.weights_per_layer],
         seed=int(method.seed),
-        step=step,
         max_steps=trainer.max_steps,
-        stopped_by=stopped_by(trainer, method) if status == "finished" and step < trainer.max_steps else None,
-        evaluation=progress.evaluation,
-        test=None,
         identity=identity_of(trainer, method),
         neutral={"method": _neutral(method), "data": _neutral(data)},
         defaults=method.default_options(),
@@ -101,25 +50,11 @@ def describe_run(
         details=method.details(),
         parameters_in_use=int(method.parameters_in_use()),
         parameters_total=int(method.parameters_total()),
-        inference=dict(costs),
-        latency=progress.latency,
-        seconds=progress.seconds if trained else None,
-        seconds_evaluation=progress.seconds_evaluation if trained else None,
-        seconds_per_step=progress.seconds / step if trained and step else None,
         versions=versions(),
         hardware=hardware(trainer.strategy.root_device),
         processes=trainer.world_size,
-        started=progress.started,
-        ended=progress.ended,
+        **progress,
     )
-
-
-def inference_costs(method: MultiTaskMethod) -> dict[str, InferenceCost]:
-    """Counts what a prediction of each task costs, by name."""
-    return {
-        name: InferenceCost(int(method.inference_parameters(task)), int(method.inference_multiply_adds(task)))
-        for task, name in enumerate(method.task_names)
-    }
 
 
 def _neutral(module: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lws_lightning.callbacks.checks import require_method
-from lws_lightning.callbacks.description import Progress, describe_run, identity_of, inference_costs
+from lws_lightning.callbacks.description import describe_run, identity_of
+from lws_lightning.callbacks.stopping import stopped_by
 from lws_lightning.methods import MultiTaskMethod
 from lws_lightning.records import (
     RECORD_FILE,
@@ -229,19 +229,30 @@ class RunRecord(Callback):
         self._writer.write(self._folder / RECORD_FILE, self._described.text())
 
     def _describe(self, trainer: Trainer, module: MultiTaskMethod, status: Status, step: int, message: str = "") -> Run:
-        # Counted once: which copy a task uses changes, but not what a copy costs.
-        if self._costs.keys() != set(module.task_names):
-            self._costs = inference_costs(module)
-        progress = Progress(
-            step,
-            self._seconds["training"],
-            self._seconds["evaluation"],
-            self._evaluation,
-            self._latency,
-            self._started,
+        if self._costs.keys() != set(module.task_names):  # which copy a task uses changes, but not what a copy costs
+            self._costs = {
+                name: InferenceCost(module.inference_parameters(task), module.inference_multiply_adds(task))
+                for task, name in enumerate(module.task_names)
+            }
+        seconds = self._seconds["training"]
+        trained = seconds > 0
+        return describe_run(
+            trainer,
+            module,
+            status=status,
+            message=message,
+            step=step,
+            stopped_by=stopped_by(trainer, module) if status == "finished" and step < trainer.max_steps else None,
+            evaluation=self._evaluation,
+            test=None,
+            inference=self._costs,
+            latency=self._latency,
+            seconds=seconds if trained else None,
+            seconds_evaluation=self._seconds["evaluation"] if trained else None,
+            seconds_per_step=seconds / step if trained and step else None,
+            started=self._started,
             ended=None if status == "running" else _now(),
         )
-        return describe_run(trainer, module, status, message, progress, self._costs)
 
 
 def _now() -> str:
@@ -253,17 +264,9 @@ def _other_run(run: Run, trainer: Trainer, module: MultiTaskMethod) -> str:
 
     Options of the start leave no trace in networks that are trained, and evaluations do not depend on those of batches.
     """
-    data = getattr(trainer, "datamodule", None)
-    own = identity_of(trainer, module)
-    facts = {"method": run.method, "network": run.network, "data": run.data}
-    own_facts = {"method": module.method_name, "network": module.network_name, "data": data and type(data).__name__}
-    changed = {
-        **changed_options(facts, own_facts),
-        **_without(changed_options(run.identity.method, own.method), module.start_options),
-        **_without(changed_options(run.identity.data, own.data), getattr(data, "batch_options", frozenset())),
-    }
-    return ", ".join(f"{name} {before}, not {now}" for name, (before, now) in changed.items())
-
-
-def _without(options: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in names}
+    data, own = getattr(trainer, "datamodule", None), identity_of(trainer, module)
+    without = module.start_options | getattr(data, "batch_options", frozenset()) - {"seed"}
+    before = {"data": run.data, "method": run.method, **run.identity.data, **run.identity.method}
+    now = {"data": data and type(data).__name__, "method": module.method_name, **own.data, **own.method}
+    changed = changed_options(before, now).items()
+    return ", ".join(f"{name} {old}, not {new}" for name, (old, new) in changed if name not in without)

@@ -86,23 +86,14 @@ def curve_from_csv(text: str) -> list[CurveRow]:
     Raises:
         ValueError: If it is not such a table.
     """
-    try:
-        return [
-            CurveRow(
-                step=int(line["step"]),
-                seconds=float(line["seconds"]),
-                prefix=line["prefix"],
-                error=float(line["error"]),
-                error_task_mean=float(line["error_task_mean"]),
-                loss=float(line["loss"]),
-                entropy_mean=float(line["entropy_mean"]) if line["entropy_mean"] else None,
-                task_errors={
-                    name.removeprefix(_TASK): float(value)
-                    for name, value in line.items()
-                    if name.startswith(_TASK) and value
-                },
-            )
-            for line in csv.DictReader(io.StringIO(text))
-        ]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"This is not the curve of a run: {error!r}") from error
+    rows = []
+    for line in csv.DictReader(io.StringIO(text)):
+        try:
+            errors = {
+                name.removeprefix(_TASK): value for name, value in line.items() if name.startswith(_TASK) and value
+            }
+            values = {"step": int(line["step"]), "entropy_mean": line["entropy_mean"] or None, "task_errors": errors}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"This is not the curve of a run: {error!r}") from error
+        rows.append(CurveRow.from_json({**line, **values}))
+    return rows

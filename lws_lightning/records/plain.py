@@ -100,11 +100,8 @@ def _fields(kind: Any, value: Mapping[str, Any], name: str) -> dict[str, Any]:
 @cache
 def _types(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if not _has_default(field)}
-
-
-def _has_default(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is not dataclasses.MISSING
+    # A field with a default, such as the folder that a record lies in, is not stored.
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
 
 
 def _number(value: Any, name: str) -> float:
