@@ -266,7 +266,13 @@ def _other_run(run: Run, trainer: Trainer, module: MultiTaskMethod) -> str:
     """
     data, own = getattr(trainer, "datamodule", None), identity_of(trainer, module)
     without = module.start_options | getattr(data, "batch_options", frozenset()) - {"seed"}
-    before = {"data": run.data, "method": run.method, **run.identity.data, **run.identity.method}
-    now = {"data": data and type(data).__name__, "method": module.method_name, **own.data, **own.method}
-    changed = changed_options(before, now).items()
+    before = {
+        "data": run.data,
+        "method": run.method,
+        "network": run.network,
+        **run.identity.data,
+        **run.identity.method,
+    }
+    now = {"data": data and type(data).__name__, "method": module.method_name, "network": module.network_name}
+    changed = changed_options(before, {**now, **own.data, **own.method}).items()
     return ", ".join(f"{name} {old}, not {new}" for name, (old, new) in changed if name not in without)

@@ -89,11 +89,9 @@ def curve_from_csv(text: str) -> list[CurveRow]:
     rows = []
     for line in csv.DictReader(io.StringIO(text)):
         try:
-            errors = {
-                name.removeprefix(_TASK): value for name, value in line.items() if name.startswith(_TASK) and value
-            }
-            values = {"step": int(line["step"]), "entropy_mean": line["entropy_mean"] or None, "task_errors": errors}
+            cells = {name: value or None for name, value in line.items()}
+            errors = {name.removeprefix(_TASK): cells[name] for name in cells if name.startswith(_TASK) and cells[name]}
+            rows.append(CurveRow.from_json({**cells, "step": int(line["step"]), "task_errors": errors}))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"This is not the curve of a run: {error!r}") from error
-        rows.append(CurveRow.from_json({**line, **values}))
     return rows
