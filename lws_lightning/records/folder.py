@@ -123,7 +123,7 @@ def release_folder(trainer: Trainer) -> None:
 def has_own_place(trainer: Trainer) -> bool:
     """Returns whether the user has given a run a place for its files.
 
-    That is a logger, `default_root_dir` (of which the current folder cannot be told from none), or, while training,
+    That is a logger, `default_root_dir` (which the current folder does not count as), or, while training,
     checkpoints. Without any a run leaves no files.
     """
     saves = trainer.state.fn == "fit" and bool(trainer.checkpoint_callbacks)

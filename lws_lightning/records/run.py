@@ -130,11 +130,6 @@ class Run(Record):
     folder: Path = Path()
 
     @property
-    def stopped_early(self) -> bool:
-        """Whether something ended the run before its `max_steps`."""
-        return self.stopped_by is not None
-
-    @property
     def complete(self) -> bool:
         """Whether it is finished and its networks have been tested."""
         return self.status == "finished" and self.test is not None

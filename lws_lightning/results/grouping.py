@@ -1,4 +1,4 @@
-"""Says which runs are averaged with which, and why the others are not. Tables, tests and figures all use it."""
+"""Decides which runs are averaged, and why the others are not; tables, tests and figures all use it."""
 
 import json
 import math
@@ -63,10 +63,10 @@ class LeftOut:
     reason: str
     other: Run | None = None
 
-    def text(self, name: Callable[[Path], str] = str) -> str:
-        """Returns a sentence; `name` says how a folder is called."""
-        place = f" in {name(self.other.folder)}, which is later" if self.other else ""
-        return f"{name(self.run.folder)}: {self.reason}{place}."
+    def text(self, folder_name: Callable[[Path], str] = str) -> str:
+        """Returns a sentence, in which folders are called by `folder_name`."""
+        place = f" in {folder_name(self.other.folder)}, which is later" if self.other else ""
+        return f"{folder_name(self.run.folder)}: {self.reason}{place}."
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,9 @@ def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
     """Groups runs.
 
     A row holds the finished runs of one data set, network, method and set of options that were measured alike (same
-    kind of evaluation, step and number of images), one for each seed. What a rule such as early stopping ended counts
-    as measured at the step that it could have gone to. Of runs with the same seed only the last
-    one counts. Every other run is left out with a reason.
+    kind of evaluation, step and number of images), one for each seed. A run that a rule such as early stopping ended
+    counts as measured at its `max_steps`. Of runs with the same seed only the last one counts. Every other run is left
+    out with a reason.
 
     Args:
         runs: What `load_runs` returned.
@@ -316,7 +316,7 @@ def _status(run: Run) -> str:
 
 def _key(member: Member) -> Key:
     run, evaluation = member
-    at_its_end = run.stopped_early and evaluation.step == run.step
+    at_its_end = run.stopped_by is not None and evaluation.step == run.step
     return Key(evaluation.prefix, run.max_steps if at_its_end else evaluation.step, evaluation.images)
 
 
@@ -326,7 +326,7 @@ def _most_common(keys: Sequence[Key]) -> Key:
 
 
 def _alike(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
-    """Keeps the runs that were measured like most of them, one for each seed; says why the others go."""
+    """Keeps the runs that were measured like most of them, one for each seed, and gives reasons for the others."""
     common = _most_common([_key(member) for member in members])
     left_out = []
     by_seed: dict[int, Member] = {}
@@ -342,7 +342,7 @@ def _alike(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Names rows that were trained otherwise, of other seeds, or with runs that stopped early or diverged."""
+    """Names rows whose training or seeds differ, and runs that stopped early or diverged."""
     notes = [
         _training_note(network, [row for row in rows if row.network == network])
         for network in dict.fromkeys(row.network for row in rows)
@@ -369,7 +369,7 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _training_note(network: str, rows: Sequence[Row]) -> str:
-    """Says in which options of training the rows of a network differ, empty if in none."""
+    """Names the options of training in which the rows of a network differ, empty if there are none."""
     parts = []
     for name, values in training_differences(rows).items():
         letters: dict[str, list[str]] = {}

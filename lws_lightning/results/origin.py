@@ -29,12 +29,12 @@ class Origin:
         letter: The row's letter.
         label: Its method.
         network: Its network.
-        config: Name of the configuration, empty if the folders do not tell.
+        config: Name of the configuration, empty if the folders are not those of a sweep.
         folders: What its run folders are called.
         seeds: Their seeds, as text.
         command: Repeats one of its runs, empty if Python started all of them.
         options: `name = value` of method, data and Trainer, as in the first run.
-        remarks: Sentences about runs of the row that were made otherwise.
+        remarks: Sentences about how the runs of the row differ.
     """
 
     letter: str
@@ -48,18 +48,18 @@ class Origin:
     remarks: tuple[str, ...]
 
 
-def row_origin(row: Row, name: Callable[[Path], str] = str) -> Origin:
+def row_origin(row: Row, folder_name: Callable[[Path], str] = str) -> Origin:
     """Collects how the runs of a row were made.
 
     Args:
         row: The row.
-        name: How a folder is called.
+        folder_name: Names a folder.
     """
     with_config = [run for run in row.runs if (run.folder / _CONFIG).is_file()]
     remarks = []
     command = ""
     if with_config:
-        path = shlex.quote(f"{name(with_config[0].folder)}/{_CONFIG}")
+        path = shlex.quote(f"{folder_name(with_config[0].folder)}/{_CONFIG}")
         command = f"lws fit --config {path} --seed_everything SEED"
         if len(with_config) < len(row.runs):
             others = seeds_text(run.seed for run in row.runs if run not in with_config)
@@ -75,7 +75,7 @@ def row_origin(row: Row, name: Callable[[Path], str] = str) -> Origin:
         row.label,
         row.network,
         _config_name([run.folder for run in row.runs]),
-        tuple(name(run.folder) for run in row.runs),
+        tuple(folder_name(run.folder) for run in row.runs),
         seeds_text(row.seeds),
         command,
         tuple(f"{option} = {_value(value)}" for option, value in options[0].items()),

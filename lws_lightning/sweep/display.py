@@ -16,10 +16,10 @@ __all__ = ["Display"]
 
 
 class Display:
-    """A bar over all runs and one for each that is being done; plain lines where there is no terminal.
+    """A bar for all runs and one for each that is under way; plain lines where there is no terminal.
 
     Args:
-        runs: All runs of the sweep, those that are done included.
+        runs: All runs of the sweep, finished ones included.
         console: Where to draw; None: the screen.
         live: Whether to draw bars; None: if the console is a terminal.
     """
@@ -63,7 +63,7 @@ class Display:
         """Redraws.
 
         Args:
-            active: The runs that are being done.
+            active: The runs that are under way.
         """
         for run in active:
             record = self._record(run)

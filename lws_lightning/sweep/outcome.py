@@ -32,7 +32,7 @@ class Outcome:
 
 
 def outcome_of(run: SweepRun, started: float = 0.0) -> Outcome:
-    """Reads how a run ended whose worker has ended.
+    """Reads how a run ended, once its worker has.
 
     Args:
         run: The run.
