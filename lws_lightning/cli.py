@@ -23,13 +23,13 @@ import lws_lightning.data
 import lws_lightning.methods  # noqa: F401
 from lws_lightning import __version__
 from lws_lightning.callbacks import RunRecord, StepProgressBar
-from lws_lightning.callbacks.folder import fixed_folder, run_folder, why_spared, write_atomically
 from lws_lightning.checkpoints import find_checkpoint, read_saved, run_of
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.export import export
 from lws_lightning.methods import MultiTaskMethod, check_trainer
 from lws_lightning.output import print_all_names
 from lws_lightning.predict import predict
+from lws_lightning.records import fixed_folder, reason_to_spare, run_folder, write_atomically
 from lws_lightning.refusal import refusal
 from lws_lightning.results import report
 from lws_lightning.sharing import keep_freed_memory
@@ -99,7 +99,7 @@ class LWSCLI(LightningCLI):
         if folder is None or (path and _is_for_lightning(path)):
             return
         saved = read_saved(Path(path)) if path else None
-        if reason := why_spared(folder, saved.step if saved else 0, saved.started if saved else None):
+        if reason := reason_to_spare(folder, saved.step if saved else 0, saved.started if saved else None):
             raise ValueError(reason)
 
     def before_validate(self) -> None:

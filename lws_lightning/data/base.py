@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, ClassVar, Literal, TypeGuard, get_args
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -19,8 +19,8 @@ from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, 
 from lws_lightning.data.splits import Validation, split_training_images
 from lws_lightning.data.streaming import Images, all_images
 from lws_lightning.data.tasks import TaskData
-from lws_lightning.options import NEUTRAL_DATA_OPTIONS
 from lws_lightning.randomness import resolve_seed
+from lws_lightning.records import plain_options
 
 __all__ = ["MultiTaskDataModule", "Split", "Validation"]
 
@@ -70,6 +70,12 @@ class MultiTaskDataModule(LightningDataModule, ABC):
 
     class_counts: Mapping[str, int]
     image_size: tuple[int, int, int]
+    neutral_options: ClassVar[frozenset[str]] = frozenset(
+        {"root", "num_workers", "evaluation_batch_size", "images_on_device"}
+    )
+    """Options that neither batches nor scores depend on; not part of `identity`."""
+    batch_options: ClassVar[frozenset[str]] = frozenset({"seed", "batch_size", "distribute"})
+    """Options of the training batches, which evaluations do not depend on."""
 
     def __init__(
         self,
@@ -166,6 +172,16 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         }
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """The options that batches or scores depend on, as plain values: all but `neutral_options`.
+
+        A subclass with options that have no consequence for a result adds them to `neutral_options`. The record of a
+        run, reports, sweeps and checkpoints compare identities.
+        """
+        options = {**self.hparams, "seed": self.seed, "tasks": self.task_names}
+        return plain_options(options, without=self.neutral_options)
+
+    @property
     def class_names(self) -> list[tuple[str, ...] | None]:
         """The class names of each task, or None for a task whose classes have none. Reads the data."""
         self.setup()
@@ -237,16 +253,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         return self._evaluation_loader("test")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the options that decide which images a step or a score sees, as plain values."""
-        # hparams hold exactly what was given, the subclass's own options included; "_..." is Lightning's.
-        options = {
-            key: value
-            for key, value in self.hparams.items()
-            if key not in NEUTRAL_DATA_OPTIONS and not key.startswith("_")
-        }
-        options |= {"seed": self.seed, "tasks": list(self.task_names)}
-        options |= {"images_digest": self.digest} if self._splits else {}
-        return options | {"processes": self._ranks()[1] if self.distribute == "examples" else 1}
+        """Returns what decides which images a step or a score sees: identity, images and number of processes."""
+        images = {"images_digest": self.digest} if self._splits else {}
+        return {**self.identity, **images, "processes": self._ranks()[1] if self.distribute == "examples" else 1}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Compares a checkpoint's options with this run's, which are obeyed.
@@ -255,7 +264,8 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             ValueError: The tasks differ, or in training the seed, so that the run could not go on as it began.
         """
         fitting = self.trainer is None or self.trainer.state.fn == "fit"
-        compare_with_checkpoint(self.dataset_name, state_dict, self.state_dict(), fitting)
+        passed_over = frozenset() if fitting else self.batch_options | {"processes"}
+        compare_with_checkpoint(self.dataset_name, state_dict, self.state_dict(), passed_over)
 
     def _choose_tasks(self, tasks: list[str] | None) -> list[str]:
         available = list(self.class_counts)

@@ -93,6 +93,7 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         RuntimeError: In `prepare_data`, if the download fails.
     """
 
+    neutral_options = MultiTaskDataModule.neutral_options | {"download"}
     class_counts: Mapping[str, int] = dict.fromkeys(_COARSE_NAMES, _CLASSES_PER_TASK)
     image_size = (3, 32, 32)
 

@@ -60,6 +60,7 @@ class DKLMNIST(MultiTaskDataModule):
         RuntimeError: In `prepare_data`, if the download fails.
     """
 
+    neutral_options = MultiTaskDataModule.neutral_options | {"download"}
     class_counts: Mapping[str, int] = {"digits": 10, "letters": 26, "kuzushiji": 10}
     image_size = (1, 28, 28)
 

@@ -82,6 +82,8 @@ class ImageFolders(MultiTaskDataModule):
             images cannot be read, or leave a class empty.
     """
 
+    neutral_options = MultiTaskDataModule.neutral_options | {"in_memory", "memory_limit_gb", "cache", "cache_dir"}
+
     def __init__(
         self,
         root: str = "data",

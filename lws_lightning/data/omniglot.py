@@ -122,6 +122,7 @@ class Omniglot(MultiTaskDataModule):
         RuntimeError: In `prepare_data`, if the download fails.
     """
 
+    neutral_options = MultiTaskDataModule.neutral_options | {"download", "cache_dir"}
     class_counts: Mapping[str, int] = _BACKGROUND | _EVALUATION
     image_size = (1, _SIZE, _SIZE)
 

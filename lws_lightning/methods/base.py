@@ -1,8 +1,8 @@
 """The LightningModule of every method: Lightning's hooks around a scheme, an objective and the update of weights."""
 
 import copy
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import Callback, LightningModule
@@ -11,18 +11,24 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
 from lws_lightning.batches import EvaluationBatch, PredictionBatch, StepBatch
-from lws_lightning.callbacks.folder import has_own_place, take_folder
 from lws_lightning.methods.arguments import KeepsArguments
 from lws_lightning.methods.checks import check_precision, check_task_info, check_trainer
 from lws_lightning.methods.engine import LightningEngine, trainer_of
-from lws_lightning.methods.evaluation import Evaluation, TaskErrors
+from lws_lightning.methods.evaluation import TaskErrors
 from lws_lightning.methods.progress import FitProgress
 from lws_lightning.methods.record import DataRecord
 from lws_lightning.methods.resume import apply_adam_options, compare_options, refuse_import_path
 from lws_lightning.methods.scheme import Blueprint, Design
 from lws_lightning.networks import Initialization, NetworkBuilder, build_network, choose_learned_layers
 from lws_lightning.randomness import resolve_seed
-from lws_lightning.saving import save_whole_files
+from lws_lightning.records import (
+    Evaluation,
+    default_options,
+    has_own_place,
+    plain_options,
+    save_whole_files,
+    take_folder,
+)
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import RunningStats, TaskNetworks
 from lws_lightning.training import (
@@ -103,6 +109,34 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         update: The update of the weights.
         evaluations: The last evaluation of each prefix.
     """
+
+    neutral_options: ClassVar[frozenset[str]] = frozenset({"max_images_per_pass", "validation_prefix"})
+    """Options that a result does not depend on, but for rounding; not part of `identity`."""
+    state_options: ClassVar[frozenset[str]] = frozenset(
+        {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "learned_layers", "seed"}
+    )
+    """Options that the state in a checkpoint depends on: a run cannot go on with another value."""
+    state_values: ClassVar[Mapping[str, Any]] = {"running_stats": "per_task", "ema_decay": None}
+    """Values of options with which the state holds something more or less: no run can go on from them, or to them."""
+    start_options: ClassVar[frozenset[str]] = frozenset({"initialization", "pretrained_weights", "perturb_copies"})
+    """Options of the networks' start, which have no effect on a run that goes on from a checkpoint."""
+    training_options: ClassVar[frozenset[str]] = frozenset(
+        {
+            "lr",
+            "weight_decay",
+            "lr_schedule",
+            "warmup_steps",
+            "adam_eps",
+            "clip_grad_norm",
+            "running_stats",
+            "initialization",
+            "pretrained_weights",
+            "perturb_copies",
+            "loss_weights",
+            "ema_decay",
+        }
+    )
+    """Options that every method has and that say how weights are trained; a report warns where rows differ in them."""
 
     def __init__(
         self,
@@ -188,6 +222,21 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         self._data_record: DataRecord | None = None
         self._schedule_steps = 0
         self._saved_schedule_steps: int | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The options that a result depends on, as plain values: all but `neutral_options`; seed and K_l as in force.
+
+        A subclass with options that have no consequence for a result adds them to `neutral_options`. The record of a
+        run, reports, sweeps and checkpoints compare identities.
+        """
+        options = {**self.hparams, "seed": self.seed, "weights_per_layer": self.weights_per_layer}
+        return plain_options(options, without=self.neutral_options)
+
+    @classmethod
+    def default_options(cls) -> dict[str, Any]:
+        """Returns the default values of the options, as plain values."""
+        return default_options(cls, MultiTaskMethod)
 
     # What predictions and evaluations use
 
@@ -450,7 +499,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         checkpoint["lws_method"] = f"{type(self).__module__}.{type(self).__qualname__}"
         checkpoint["lws_data"] = self.data_record.as_plain()
         checkpoint["lws_schedule_steps"] = self._schedule_steps
-        checkpoint["lws_seed"] = self.seed
+        checkpoint["lws_identity"] = self.identity
         self.progress.save(self.trainer, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -462,8 +511,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         self.progress.load(self.trainer, checkpoint)
         # Lightning casts the module after loading, so that float64 weights would be rounded on their way.
         self.trainer.precision_plugin.convert_module(self)
-        saved = {**checkpoint.get("hyper_parameters", {}), "seed": checkpoint.get("lws_seed", self.seed)}
-        compare_options(saved, {**self.hparams, "seed": self.seed})
+        compare_options(self, checkpoint["lws_identity"])
         apply_adam_options(checkpoint, self.parameter_groups(), self.adam_eps)
 
     def _go_on_with_schedule(self) -> None:

@@ -81,6 +81,9 @@ class CrossStitch(MultiTaskMethod):
         **options: See `MultiTaskMethod`. `max_images_per_pass` counts an image of a task T times.
     """
 
+    state_options = MultiTaskMethod.state_options | {"per_channel"}
+    start_options = MultiTaskMethod.start_options | {"same_task"}
+
     def __init__(
         self,
         same_task: float = 0.9,

@@ -58,5 +58,7 @@ class FixedSharing(MultiTaskMethod):
         **options: See `MultiTaskMethod`.
     """
 
+    state_options = MultiTaskMethod.state_options | {"sharing", "prior_layers"}
+
     def __init__(self, sharing: Sharing, prior_layers: int | None = None, **options: Any) -> None:
         super().__init__(Design(sharing, lambda blueprint: FixedScheme(blueprint, sharing, prior_layers)), **options)

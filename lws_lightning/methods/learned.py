@@ -185,6 +185,8 @@ class LearnedWeightSharing(MultiTaskMethod):
         **options: See `MultiTaskMethod`.
     """
 
+    start_options = MultiTaskMethod.start_options | {"initial_probs"}
+
     def __init__(
         self,
         weights_per_layer: int | list[int] = 3,

@@ -18,7 +18,7 @@ class DataRecord:
     """How images become the network's input, and what the classes are called.
 
     Attributes:
-        preprocessing: The DataModule's `preprocessing`; None if it has none, or the checkpoint is of an older version.
+        preprocessing: The DataModule's `preprocessing`; None if it has none.
         class_names: Of each task in order; None where the classes have no names, or they are not known.
     """
 

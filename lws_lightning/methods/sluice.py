@@ -125,6 +125,9 @@ class Sluice(MultiTaskMethod):
         ValueError: If an option is out of range, or a layer's channels do not divide into equal subspaces.
     """
 
+    state_options = MultiTaskMethod.state_options | {"subspaces"}
+    start_options = MultiTaskMethod.start_options | {"same_subspace", "last_layer"}
+
     def __init__(
         self,
         subspaces: int = 2,

@@ -73,6 +73,8 @@ class UncertaintyWeighting(MultiTaskMethod):
         **options: See `MultiTaskMethod`.
     """
 
+    start_options = MultiTaskMethod.start_options | {"initial_log_variance"}
+
     def __init__(self, initial_log_variance: float = 0.0, **options: Any) -> None:
         design = Design(
             "uncertainty",

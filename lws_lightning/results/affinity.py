@@ -13,9 +13,9 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from lws_lightning.callbacks import affinity_of_assignment, affinity_of_probabilities
+from lws_lightning.records import Run
 from lws_lightning.results.group_sizes import read_assignments
 from lws_lightning.results.grouping import Row, Section
-from lws_lightning.results.runs import Run
 
 __all__ = ["Affinity", "Stability", "row_affinity", "section_affinities", "stability", "task_order"]
 
@@ -69,8 +69,8 @@ class Affinity:
         layers: L names.
         tasks: T names, at least two.
         shares: `(L, T, T)`, the share of runs in which two tasks share a layer in the final assignment, in [0, 1].
-        probable: `(L, T, T)`, the probability by the final search distribution, mean over runs; None if a record does
-            not hold it, as those of older versions.
+        probable: `(L, T, T)`, the probability by the final search distribution, mean over runs; None if a
+            record has none.
         stability: One for each layer, and the last for all.
     """
 
@@ -110,13 +110,13 @@ def row_affinity(section: Section, row: Row) -> Affinity | None:
     if not found or len(section.task_names) < 2:
         return None
     runs = tuple(run for run, _ in found)
-    layers = tuple(str(layer) for layer in runs[0].record["layer_names"])
+    layers = tuple(runs[0].layer_names)
     assignments = [assignment for _, assignment in found]
     shares = np.mean([affinity_of_assignment(torch.tensor(each)).numpy() for each in assignments], axis=0)
     probable = [_probable(run, shares.shape) for run in runs]
     known = [each for each in probable if each is not None]
     mean = np.mean(known, axis=0) if len(known) == len(runs) else None
-    found_stability = stability(assignments, layers, _copies(runs, len(layers)))
+    found_stability = stability(assignments, layers, runs[0].weights_per_layer)
     return Affinity(row, runs, layers, section.task_names, shares, mean, tuple(found_stability))
 
 
@@ -218,23 +218,14 @@ def _with_sum(values: Numbers) -> Numbers:
     return np.append(values, values.sum())
 
 
-def _copies(runs: Sequence[Run], layers: int) -> list[int] | None:
-    """Reads K_l, which is an option: all runs of a row have the same. None if the records do not tell it."""
-    try:
-        sizes = [int(size) for size in runs[0].record["weights_per_layer"]]
-    except (KeyError, TypeError, ValueError):
-        return None
-    return sizes if len(sizes) == layers and min(sizes) > 0 else None
-
-
 def _probable(run: Run, shape: tuple[int, ...]) -> Numbers | None:
-    """Reads the affinity of a run's search distribution, None if its record does not hold it."""
+    """Returns the affinity of a run's search distribution, None without one or if it does not fit."""
     try:
-        by_layer = [torch.tensor(layer, dtype=torch.float64) for layer in run.record["probabilities"]]
+        by_layer = [torch.tensor(layer, dtype=torch.float64) for layer in run.probabilities or ()]
         padded = torch.zeros(len(by_layer), shape[1], max(layer.shape[1] for layer in by_layer), dtype=torch.float64)
         for layer, values in zip(padded, by_layer, strict=True):
             layer[:, : values.shape[1]] = values
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError):
+    except (ValueError, IndexError, RuntimeError):
         return None
     found: Numbers = affinity_of_probabilities(padded).numpy()
     return found if found.shape == shape and bool(np.isfinite(found).all()) else None

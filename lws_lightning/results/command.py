@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from lws_lightning.records import load_runs
 from lws_lightning.results.report import make_report
-from lws_lightning.results.runs import load_runs
 
 __all__ = ["report"]
 

@@ -12,12 +12,12 @@ import torch
 from matplotlib.figure import Figure
 
 from lws_lightning.callbacks import affinity_figure, assignment_figure, picture_png, picture_svg
+from lws_lightning.records import Run
 from lws_lightning.results.affinity import Affinity, task_order
 from lws_lightning.results.curves import Band, Curve, band, read_curves
 from lws_lightning.results.drawing import Line, Style, entropy_figure, error_figure, group_sizes_figure
 from lws_lightning.results.group_sizes import group_shares, read_assignments, size_bins, sizes_text
 from lws_lightning.results.grouping import Row, Section
-from lws_lightning.results.runs import Run
 from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeoff_points
 
 __all__ = ["KINDS", "Numbers", "Picture", "section_pictures"]
@@ -193,7 +193,7 @@ def _spread(lines: Sequence[tuple[Row, Line]]) -> str:
 def _uniform(lines: Sequence[tuple[Row, Line]]) -> dict[str, float]:
     levels: dict[str, float] = {}
     for row, _ in lines:
-        sizes = [int(size) for size in row.runs[0].record.get("weights_per_layer") or []]
+        sizes = row.runs[0].weights_per_layer
         if sizes:
             alike = len(set(sizes)) == 1
             levels[f"uniform, K = {sizes[0]}" if alike else "uniform"] = statistics.fmean(map(log, sizes))
@@ -207,7 +207,7 @@ def _sharing_pictures(
     if not found:
         return [], problems
     stem = f"{row.letter}_{_slug(section.data)}_{_slug(row.network)}"
-    layers = [str(layer) for layer in found[0][0].record["layer_names"]]
+    layers = found[0][0].layer_names
     shares = group_shares([assignment for _, assignment in found])
     tasks = len(section.task_names)
     bins = size_bins(tasks)
@@ -233,7 +233,7 @@ def _sharing_pictures(
         )
     ]
     run, assignment = found[0]
-    sizes = [int(size) for size in run.record.get("weights_per_layer") or []]
+    sizes = run.weights_per_layer
     if len(sizes) != len(layers):
         return pictures, [*problems, (run, "its weights_per_layer does not fit its layers")]
     figure = assignment_figure(

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from lws_lightning.records import Run
 from lws_lightning.results.grouping import Row
-from lws_lightning.results.runs import Run
 
 __all__ = ["group_shares", "read_assignments", "size_bins", "sizes_text"]
 
@@ -23,11 +23,9 @@ def read_assignments(row: Row) -> tuple[list[tuple[Run, list[list[int]]]], list[
     found: list[tuple[Run, list[list[int]]]] = []
     problems = []
     for run in row.runs:
-        layers = list(run.record.get("layer_names") or [])
-        first = list(found[0][0].record["layer_names"]) if found else layers
-        try:
-            assignment = [[int(copy) for copy in copies] for copies in run.record["assignment"]]
-        except (KeyError, TypeError, ValueError):
+        layers, assignment = run.layer_names, run.assignment
+        first = found[0][0].layer_names if found else layers
+        if assignment is None:
             problems.append((run, "its record has no assignment"))
             continue
         fits = len(assignment) == len(layers) and all(len(copies) == len(run.task_names) for copies in assignment)

@@ -1,12 +1,10 @@
 """What a prediction of one task costs, by row."""
 
 import statistics
-from collections.abc import Callable, Mapping
-from typing import Any
 
+from lws_lightning.records import Run
 from lws_lightning.results.cells import mean_cell
 from lws_lightning.results.grouping import Row, Section
-from lws_lightning.results.runs import Run
 
 __all__ = ["INFERENCE_EXPLAINED", "inference_cells", "inference_quantities"]
 
@@ -21,7 +19,7 @@ def inference_cells(section: Section) -> tuple[list[str], list[list[str]]] | Non
     """Returns header and cells of a section's table of inference costs, the first two columns being text.
 
     Returns:
-        None if no run tells any, as those of older versions.
+        None if there is none to show, as without tasks.
     """
     body = []
     for row in section.rows:
@@ -39,7 +37,7 @@ def inference_cells(section: Section) -> tuple[list[str], list[list[str]]] | Non
 
 
 def inference_quantities(row: Row) -> dict[str, list[float | None]]:
-    """Returns for each run of a row its costs, None where its record does not tell them.
+    """Returns for each run of a row its costs, None where its record has none.
 
     Returns:
         `inference_parameters` and `inference_multiply_adds` as means over tasks, `latency_seconds` for one batch.
@@ -47,30 +45,16 @@ def inference_quantities(row: Row) -> dict[str, list[float | None]]:
     return {
         "inference_parameters": [_of_tasks(run, "parameters") for run in row.runs],
         "inference_multiply_adds": [_of_tasks(run, "multiply_adds") for run in row.runs],
-        "latency_seconds": [_latency(run, "seconds") for run in row.runs],
+        "latency_seconds": [None if run.latency is None else run.latency.seconds for run in row.runs],
     }
 
 
 def _of_tasks(run: Run, quantity: str) -> float | None:
-    def mean() -> float:
-        costs: Mapping[str, Mapping[str, Any]] = run.record["inference"]
-        return statistics.fmean(float(cost[quantity]) for cost in costs.values())
-
-    return _known(mean)
-
-
-def _known(read: Callable[[], float]) -> float | None:
-    try:
-        return read()
-    except (KeyError, TypeError, ValueError, AttributeError, statistics.StatisticsError):
-        return None
-
-
-def _latency(run: Run, quantity: str) -> float | None:
-    return _known(lambda: float(run.record["latency"][quantity]))
+    costs = [float(getattr(cost, quantity)) for cost in run.inference.values()]
+    return statistics.fmean(costs) if costs else None
 
 
 def _batch(row: Row) -> str:
-    sizes = {_latency(run, "batch") for run in row.runs}
+    sizes = {None if run.latency is None else run.latency.batch for run in row.runs}
     size = sizes.pop() if len(sizes) == 1 else None
-    return "-" if size is None else f"{size:.0f}"
+    return "-" if size is None else str(size)

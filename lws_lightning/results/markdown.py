@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from lws_lightning.records import Run
 from lws_lightning.results.grouping import Section, Source, group_runs
 from lws_lightning.results.inference import INFERENCE_EXPLAINED, inference_cells
-from lws_lightning.results.runs import Run
 from lws_lightning.results.significance import Comparison, compare, significance_cells
 from lws_lightning.results.table import caption, foot_notes, markdown_cell, markdown_table, table_cells
 

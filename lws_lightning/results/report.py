@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from lws_lightning.callbacks import write_atomically
+from lws_lightning.records import Run, write_atomically
 from lws_lightning.results.affinity import Affinity, section_affinities
 from lws_lightning.results.affinity_tables import (
     AFFINITY_EXPLAINED,
@@ -24,7 +24,6 @@ from lws_lightning.results.grouping import Section, Source, group_runs
 from lws_lightning.results.inference import INFERENCE_EXPLAINED, inference_cells
 from lws_lightning.results.markdown import TESTS_EXPLAINED, bullets, holm_explained, section_markdown
 from lws_lightning.results.origin import Origin, machines, row_origin, when
-from lws_lightning.results.runs import Run
 from lws_lightning.results.significance import Comparison, compare, comparison_rows, significance_cells
 from lws_lightning.results.table import (
     caption,

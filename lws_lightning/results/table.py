@@ -11,7 +11,6 @@ from typing import Any
 from lws_lightning.results.cells import mean_cell, mean_deviation_cell
 from lws_lightning.results.grouping import Row, Section, deviation
 from lws_lightning.results.inference import inference_quantities
-from lws_lightning.results.options import changed_options
 
 __all__ = [
     "caption",
@@ -161,7 +160,7 @@ def run_rows(sections: Sequence[Section], name: Callable[[Path], str] = str) -> 
 
 
 def _origin(section: Section, row: Row) -> dict[str, Any]:
-    changed = changed_options(row.method, row.options).items()
+    changed = row.changed_options.items()
     return {
         "row": row.letter,
         "data": section.data,

@@ -157,4 +157,4 @@ def test_early_stopping_keeps_the_averages_that_it_measured(quiet_trainer):
 
 def test_a_run_folder_says_the_decay(quiet_trainer, tmp_path):
     run(quiet_trainer, 2)
-    assert json.loads(next(tmp_path.rglob("result.json")).read_text())["hparams"]["ema_decay"] == 0.9
+    assert json.loads(next(tmp_path.rglob("result.json")).read_text())["identity"]["method"]["ema_decay"] == 0.9

@@ -237,7 +237,7 @@ def test_the_command_trains_and_tests_it(lws, tmp_path):
         "--data", "Digits", "--data.batch_size", 4, "--trainer.max_steps", 2, "--trainer.val_check_interval", 2,
         "--trainer.default_root_dir", tmp_path, *quiet)  # fmt: skip
     (result,) = tmp_path.rglob("result.json")
-    assert json.loads(result.read_text())["hparams"]["same_task"] == 0.8
+    assert json.loads(result.read_text())["identity"]["method"]["same_task"] == 0.8
     assert not list(tmp_path.rglob("assignment.png"))
     (checkpoint,) = tmp_path.rglob("*.ckpt")
     lws("test", "--ckpt_path", checkpoint, *quiet)

@@ -105,7 +105,7 @@ def test_two_and_two_steps_are_four(tmp_path, quiet_trainer, then):
     record = assert_resumes_bit_for_bit(
         UndirectedSharing, tmp_path, quiet_trainer, then=then, weights_per_layer=4, undirected_part=1.0
     )
-    assert record["hparams"]["then"] == then
+    assert record["identity"]["method"]["then"] == then
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,8 @@ def test_curves_that_diverged_leave_a_gap(write_run, tmp_path):
     assert_legible(entropy_figure([Line("A", full.style, band(runs), runs)], {}, "title", "subtitle"))
 
 
-def test_one_task_and_a_record_without_its_weight_sets(write_run, tmp_path):
-    write_run("a", task_names=["low"], assignment=[[0]], weights_per_layer=None)
+def test_one_task_and_a_record_whose_weight_sets_do_not_fit(write_run, tmp_path):
+    write_run("a", task_names=["low"], assignment=[[0]], weights_per_layer=[])
     sections = group_runs(load_runs([tmp_path])[0])
     pictures, problems = section_pictures(sections[0], styles(sections))
     assert [picture.name.split("_")[0] for picture in pictures] == ["groups"]
@@ -159,7 +159,7 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are(write_study, tmp_pa
     for number, path in enumerate(sorted(tmp_path.rglob("result.json"))):
         record = json.loads(path.read_text())
         record |= {"layer_names": ["$_$ a"], "data": "$_$ b", "network": r"$\x$ c", "parameters_in_use": 100 + number}
-        record |= {"hparams": {"seed": record["seed"], "option": f"$_$ {record['method']}"}}
+        record["identity"]["method"]["option"] = f"$_$ {record['method']}"
         text = json.dumps(record).replace('"low"', '"price_$10_to_$20"')
         path.write_text(text)
     sections = group_runs(load_runs([tmp_path])[0])
