@@ -24,7 +24,9 @@ def compare_with_checkpoint(
     Raises:
         ValueError: The tasks or the seed differ, so that the run could not go on as it began.
     """
-    changed = {name: values for name, values in changed_options(saved, own).items() if name not in passed_over}
+    # There is no digest before the data are read, and a subclass compares by itself what else it saves.
+    compared = saved.keys() & own.keys() - set(passed_over)
+    changed = {name: values for name, values in changed_options(saved, own).items() if name in compared}
     for option in ("tasks", "seed"):
         if option in changed:
             before, now = changed[option]
@@ -33,8 +35,7 @@ def compare_with_checkpoint(
                 f"--data.{option} (for the seed also --seed_everything) to the checkpoint's value, or start a new run "
                 "without the checkpoint."
             )
-    digests = changed.pop("images_digest", (None, None))
-    if None not in digests and not changed:  # before the data are read there is none; other options say why it differs
+    if changed.pop("images_digest", None) is not None and not changed:  # else the options say why
         rank_zero_warn(
             f"{dataset_name}: the images are not those of the checkpoint's run (option root), so batches or scores "
             "differ from those of that run."

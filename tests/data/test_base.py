@@ -167,7 +167,7 @@ class Other(Tiny):
 
 
 def test_other_images_than_those_of_the_checkpoint_are_said(recwarn):
-    """But not before the data are read, for a checkpoint of an older version, or where an option explains it."""
+    """But not before the data are read, nor of a run that had not read them, or where an option explains it."""
     datamodules = [Tiny(), Tiny(), Other(), Other(batch_size=8)]
     for datamodule in datamodules:
         datamodule.setup()
