@@ -9,9 +9,10 @@ from lws_lightning.data.folders import ImageFolders
 from lws_lightning.data.image_decoding import Decoder, ResizeMode
 from lws_lightning.data.image_reading import try_decoding
 from lws_lightning.data.omniglot import Omniglot
-from lws_lightning.data.sampler import EvaluationBatches, StepBatches, StepSampler, balanced_indices
+from lws_lightning.data.sampler import EvaluationBatches, IndexStream, StepBatches, StepSampler
+from lws_lightning.data.splits import stratified_subset
 from lws_lightning.data.streaming import StreamedImages
-from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.data.tasks import Examples, TaskData
 
 __all__ = [
     "DKLMNIST",
@@ -19,7 +20,9 @@ __all__ = [
     "Decoder",
     "Digits",
     "EvaluationBatches",
+    "Examples",
     "ImageFolders",
+    "IndexStream",
     "MultiTaskDataModule",
     "Omniglot",
     "ResizeMode",
@@ -27,7 +30,6 @@ __all__ = [
     "StepSampler",
     "StreamedImages",
     "TaskData",
-    "balanced_indices",
     "is_image",
     "is_passed_over",
     "kinds_of",

@@ -17,8 +17,8 @@ from lws_lightning.data.digest import images_digest
 from lws_lightning.data.on_device import DeviceImages, IndexedLoader, IndexedSteps, OnDevice, fits_on
 from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepLoader, StepSampler
 from lws_lightning.data.splits import Validation, split_training_images
-from lws_lightning.data.streaming import Images, all_images
-from lws_lightning.data.tasks import TaskData
+from lws_lightning.data.streaming import Images, read_images
+from lws_lightning.data.tasks import Examples, TaskData
 from lws_lightning.options import NEUTRAL_DATA_OPTIONS
 from lws_lightning.randomness import resolve_seed
 
@@ -122,7 +122,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         self.distribute = distribute
         self.images_on_device = images_on_device
         self.seed = resolve_seed(seed)
-        self._splits: dict[Split, list[tuple[Images, Tensor]]] = {}
+        self._splits: dict[Split, list[Examples]] = {}
         self._class_names: list[tuple[str, ...] | None] = []
         self._device_images: DeviceImages | None = None
         self._digest: str | None = None
@@ -188,39 +188,37 @@ class MultiTaskDataModule(LightningDataModule, ABC):
             return
         loaded = {task.name: task for task in self.load_tasks()}
         tasks = [self._checked(loaded, name) for name in self.task_names]
-        empty = [task.name for task in tasks if len(task.test_images) == 0]
+        empty = [task.name for task in tasks if len(task.test.labels) == 0]
         if empty:
             rank_zero_warn(f"{self.dataset_name}: no test images in {', '.join(empty)}; left out of every error.")
         if len(empty) == len(tasks):
             raise ValueError(f"{self.dataset_name}: none of the tasks has test images.")
         options = (self.validation, self.validation_fraction, self.validation_images, self.split_seed)
-        parts = [split_training_images(task, self.dataset_name, *options) for task in tasks]
+        pairs = [split_training_images(task, self.dataset_name, *options) for task in tasks]
+        train, validation = (list(examples) for examples in zip(*pairs, strict=True))
         self._class_names = [task.class_names for task in tasks]
-        self._splits = {
-            "train": [train for train, _ in parts],
-            "validation": [validation for _, validation in parts],
-            "test": [(task.test_images, task.test_labels) for task in tasks],
-        }
+        self._splits = {"train": train, "validation": validation, "test": [task.test for task in tasks]}
 
     def examples(self, split: Split) -> list[tuple[Tensor, Tensor]]:
         """Returns each task's `(N, C, H, W)` uint8 images and `(N,)` int64 labels; reads the data if need be.
 
         With `validation: none` "validation" has no images. Images that stream from disk are all read here.
         """
-        return [(all_images(images), labels) for images, labels in self._sources(split)]
+        return [(read_images(images), labels) for images, labels in self._sources(split)]
 
     def train_dataloader(self) -> DataLoader[StepBatch]:
         """Returns the loader of the training steps, which goes on at the trainer's `global_step`."""
-        images, labels = zip(*self._sources("train"), strict=True)
+        tasks = self._sources("train")
         ranks = self._ranks() if self.distribute == "examples" else (0, 1)
-        steps = StepBatches(images, labels, self.batch_size, self.seed, self.augmentation(), *ranks)
+        steps = StepBatches(tasks, self.batch_size, self.seed, self.augmentation(), *ranks)
         trainer = self.trainer  # a callback may train by another one within this run, which then is `self.trainer`
         sampler = StepSampler(lambda: 0 if trainer is None else int(trainer.global_step), len(steps))
+        images = [task.images for task in tasks]
         if not self._keeps_on_device(images):
             return StepLoader(steps, sampler=sampler, **self._loader_options())
         if self._device_images is None:
             self._device_images = DeviceImages(images)
-        indexed: Any = IndexedSteps(steps, [len(of_task) for of_task in labels])
+        indexed: Any = IndexedSteps(steps)
         return IndexedLoader(indexed, sampler=sampler, images=self._device_images, **self._loader_options())
 
     def teardown(self, stage: str) -> None:
@@ -272,22 +270,16 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         return list(tasks)
 
     def _checked(self, loaded: Mapping[str, TaskData], name: str) -> TaskData:
-        where = f"{self.dataset_name}, task {name!r}"
         if name not in loaded:
-            raise ValueError(f"{where}: load_tasks did not return it, only {', '.join(loaded)}.")
-        task = loaded[name]
-        task.check(self.dataset_name)
-        if task.num_classes != self.class_counts[name]:
-            raise ValueError(f"{where}: {self.class_counts[name]} classes declared, {task.num_classes} loaded.")
-        if list(task.train_images.shape[1:]) != self.image_shape:
             raise ValueError(
-                f"{where}: images of shape {self.image_shape} declared, {list(task.train_images.shape[1:])} loaded."
+                f"{self.dataset_name}, task {name!r}: load_tasks did not return it, only {', '.join(loaded)}."
             )
-        return task
+        loaded[name].check(self.dataset_name, self.class_counts[name], self.image_shape)
+        return loaded[name]
 
-    def _sources(self, split: Split) -> list[tuple[Images, Tensor]]:
+    def _sources(self, split: Split) -> list[Examples]:
         self.setup()
-        return list(self._splits[split])
+        return self._splits[split]
 
     def _ranks(self) -> tuple[int, int]:
         """Returns this process's number and how many there are."""
@@ -316,8 +308,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         }
 
     def _evaluation_loader(self, split: Split) -> DataLoader[EvaluationBatch]:
-        images, labels = zip(*self._sources(split), strict=True)
-        dataset = EvaluationBatches(images, labels, self.evaluation_batch_size, *self._ranks())
-        # In order; the kind of sampler tells Lightning that the batches are divided between the processes already.
+        dataset = EvaluationBatches(self._sources(split), self.evaluation_batch_size, *self._ranks())
+        # In order; Lightning leaves this kind of sampler alone: the batches are divided between the processes already.
         sampler: DistributedSampler[int] = DistributedSampler(dataset, num_replicas=1, rank=0, shuffle=False)
         return DataLoader(dataset, sampler=sampler, **self._loader_options())

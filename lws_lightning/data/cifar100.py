@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torchvision.datasets import CIFAR100
 
 from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.checks import require_at_least
-from lws_lightning.data.download import download_files
+from lws_lightning.data.download import DataFiles, require_files
 from lws_lightning.data.plain_pickle import load_plain_pickle
-from lws_lightning.data.tasks import TaskData, stratified_subset
-from lws_lightning.randomness import generator_for
+from lws_lightning.data.splits import training_subset
+from lws_lightning.data.tasks import Examples, TaskData
 
 __all__ = ["CIFAR100CoarseLabel"]
 
@@ -49,7 +48,7 @@ _COARSE_NAMES = (
 
 @dataclass(frozen=True, eq=False)
 class _File:
-    """One of the files `train` and `test`: `(N, 3, 32, 32)` uint8 images, `(N,)` int64 fine and coarse labels."""
+    """The file `train` or `test`: `(N, 3, 32, 32)` uint8 images, `(N,)` int64 fine and coarse labels."""
 
     images: np.ndarray
     fine: np.ndarray
@@ -115,20 +114,18 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         self.download = download
 
     @property
-    def _folder(self) -> Path:
-        return Path(self.root).expanduser() / _FOLDER
+    def _root(self) -> Path:
+        return Path(self.root).expanduser()
+
+    def _files(self, *names: str) -> DataFiles:
+        return DataFiles(
+            "CIFAR100", CIFAR100.url, self._root, [f"{_FOLDER}/{name}" for name in names], _problem, _fetch
+        )
 
     def prepare_data(self) -> None:
         """Downloads missing files where `download` says so. Lightning calls this in one process only."""
         if self.download:
-            download_files(
-                self._folder.parent,
-                dataset="CIFAR100",
-                url=CIFAR100.url,
-                files=[f"{_FOLDER}/{name}" for name in ("train", "test", "meta")],
-                problem=_problem,
-                fetch=_fetch,
-            )
+            self._files("train", "test", "meta").download()
 
     def load_tasks(self) -> list[TaskData]:
         """Reads the chosen tasks.
@@ -138,61 +135,25 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
             ValueError: The labels in the files do not make the tasks, or a task has fewer training images
                 than `train_images_per_task`.
         """
-        train, test, names = self._read_files()
+        folder = self._root / _FOLDER
+        has_names = (folder / "meta").exists()
+        require_files(self.dataset_name, [self._files("train", "test", *["meta"] * has_names)])
+        train, test = (_read(folder / split) for split in ("train", "test"))
         fine_labels = self._fine_labels(train, test)
-        return [self._load_task(name, fine_labels[name], train, test, names) for name in self.task_names]
+        class_names = _read_names(folder / "meta") if has_names else None
+        return [self._load_task(name, fine_labels[name], train, test, class_names) for name in self.task_names]
 
     def _load_task(
         self, name: str, classes: list[int], train: _File, test: _File, names: tuple[str, ...] | None
     ) -> TaskData:
-        images, labels = _select(train, classes)
-        test_images, test_labels = _select(test, classes)
-        size = len(labels) if self.train_images_per_task is None else self.train_images_per_task
-        if len(labels) < size:
-            raise ValueError(
-                f"{self.dataset_name}, task {name!r}: train_images_per_task is {size}, "
-                f"but there are only {len(labels)} training images."
-            )
-        generator = generator_for(self.split_seed, "training subset", name)
-        chosen, rest = stratified_subset(labels, size, generator)
-        return TaskData(
-            name=name,
-            num_classes=len(classes),
-            train_images=images[chosen],
-            train_labels=labels[chosen],
-            test_images=test_images,
-            test_labels=test_labels,
-            unused_images=images[rest],
-            unused_labels=labels[rest],
-            class_names=None if names is None else tuple(names[label] for label in classes),
-        )
-
-    def _read_files(self) -> tuple[_File, _File, tuple[str, ...] | None]:
-        """Reads the images of training and test, and the names of the fine classes where `meta` is there."""
-        parts, bad = {}, []
-        for split in ("train", "test"):
-            try:
-                parts[split] = _read(self._folder / split)
-            except (OSError, ValueError) as error:
-                bad.append(f"  {split}: {_describe(error)}")
-        names, meta = None, self._folder / "meta"
-        if meta.exists():
-            try:
-                names = _read_names(meta)
-            except (OSError, ValueError) as error:
-                bad.append(f"  meta: {_describe(error)}")
-        if bad:
-            raise FileNotFoundError(
-                f"{self.dataset_name}: data files are missing or damaged.\n"
-                f"CIFAR-100 in {self._folder.resolve()} (from {CIFAR100.url}):\n"
-                + "\n".join(bad)
-                + "\nSet --data.download true, or get the archive by hand, unpack it and put the files there."
-            )
-        return parts["train"], parts["test"], names
+        size, seed = self.train_images_per_task, self.split_seed
+        chosen, unused = training_subset(self.dataset_name, name, _select(train, classes), size, seed)
+        class_names = None if names is None else tuple(names[label] for label in classes)
+        return TaskData(name, chosen, _select(test, classes), unused, class_names)
 
     def _fine_labels(self, train: _File, test: _File) -> dict[str, list[int]]:
         """Returns the sorted fine labels of each chosen task, from the labels of all images."""
-        where = f"{self.dataset_name}: the labels in {self._folder.resolve()} do not fit together:"
+        where = f"{self.dataset_name}: the labels in {(self._root / _FOLDER).resolve()} do not fit together:"
         coarse_of: dict[int, int] = {}
         for file in (train, test):
             for fine, coarse in np.unique(np.stack([file.fine, file.coarse]), axis=1).T.tolist():
@@ -215,10 +176,11 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         return found
 
 
-def _select(file: _File, classes: list[int]) -> tuple[Tensor, Tensor]:
+def _select(file: _File, classes: list[int]) -> Examples:
     """Returns the images of the fine labels `classes`, and the places of their labels in `classes`."""
     members = np.flatnonzero(np.isin(file.fine, classes))
-    return torch.from_numpy(file.images[members]), torch.from_numpy(np.searchsorted(classes, file.fine[members]))
+    labels = np.searchsorted(classes, file.fine[members])
+    return Examples(torch.from_numpy(file.images[members]), torch.from_numpy(labels))
 
 
 def _read(path: Path) -> _File:
@@ -254,12 +216,6 @@ def _read_names(path: Path) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def _describe(error: OSError | ValueError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "missing"
-    return f"unreadable ({error.strerror})" if isinstance(error, OSError) else f"damaged ({error})"
-
-
 def _problem(path: Path) -> str | None:
     """Says what is wrong with one of the three files, by reading it; None: nothing."""
     try:
@@ -267,8 +223,12 @@ def _problem(path: Path) -> str | None:
             _read_names(path)
         else:
             _read(path)
-    except (OSError, ValueError) as error:
-        return _describe(error)
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"unreadable ({error.strerror})"
+    except ValueError as error:
+        return f"damaged ({error})"
     return None
 
 

@@ -21,8 +21,9 @@ from lws_lightning.data.image_reading import ReadImages, read_folders, usable_me
 from lws_lightning.data.image_scan import TaskFolder, scan_tasks
 from lws_lightning.data.normalization import make_normalization
 from lws_lightning.data.sampler import Augment
+from lws_lightning.data.splits import hold_out
 from lws_lightning.data.streaming import Images, StreamedImages
-from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.data.tasks import Examples, TaskData
 from lws_lightning.randomness import generator_for
 
 __all__ = ["ImageFolders"]
@@ -179,9 +180,11 @@ class ImageFolders(MultiTaskDataModule):
             self.num_workers = min(4, os.cpu_count() or 1)
         cache = ArrayCache(self.cache_dir, self.dataset_name, compressed=False) if self.cache else None
         files = {folder.folder: folder.files() for folder in self._folders}
-        read = deque(read_folders(self.dataset_name, files, self._decoder, in_memory, cache))
+        shape, variant = self._decoder.image_shape, self._decoder.variant
+        read = deque(read_folders(self.dataset_name, files, self._decoder, shape, variant, in_memory, cache))
         self._report_broken(read)
-        return [self._make_task(folder, read.popleft()) for folder in self._folders]  # popleft: half the memory
+        # popleft, so that the images of one task at a time are in memory twice
+        return [self._make_task(folder, read.popleft(), in_memory) for folder in self._folders]
 
     def state_dict(self) -> dict[str, Any]:
         """Adds what the networks are trained on: the classes, and a hash of the files' names."""
@@ -258,55 +261,43 @@ class ImageFolders(MultiTaskDataModule):
             )
         rank_zero_warn(f"{self.dataset_name}: {counted} and are left out.\n{_listed(broken, 'files')}")
 
-    def _make_task(self, folder: TaskFolder, read: ReadImages) -> TaskData:
-        files = folder.files()
-        source: Images = (
-            read.pixels if read.pixels is not None else StreamedImages(files, self._decoder, self.image_shape)
-        )
+    def _make_task(self, folder: TaskFolder, read: ReadImages, in_memory: bool) -> TaskData:
+        files, class_names = folder.files(), folder.class_names
+        images: Images = read.pixels if in_memory else StreamedImages(files, self._decoder, self.image_shape)
         numbers = [c for classes in folder.parts.values() for c, members in enumerate(classes) for _ in members]
-        labels = torch.tensor(numbers, dtype=torch.int64)
+        everything = Examples(images, torch.tensor(numbers, dtype=torch.int64))
         readable = torch.ones(len(files), dtype=torch.bool)
         readable[list(read.broken)] = False
         sizes = [sum(map(len, classes)) for classes in folder.parts.values()]
-        places = dict(zip(folder.parts, torch.split(torch.arange(len(files)), sizes), strict=True))
-        places = {part: place[readable[place]] for part, place in places.items()}
+        chunks = zip(folder.parts, torch.split(torch.arange(len(files)), sizes), strict=True)
+        places = {part: chunk[readable[chunk]] for part, chunk in chunks}
         train, test = places["train"], places.get("test")
-        lost = set(range(len(folder.class_names))) - set(labels[train].tolist())
+        lost = set(range(len(class_names))) - set(everything.labels[train].tolist())
         if lost:
-            names = ", ".join(folder.class_names[number] for number in sorted(lost))
+            names = ", ".join(class_names[number] for number in sorted(lost))
             raise ValueError(
                 f"{self.dataset_name}: of the training images of {folder.folder} none of class {names} can be read; "
                 "repair them, or remove the class."
             )
         if test is None:
-            train, test = self._hold_out(folder.name, train, labels[train])
+            train, test = self._hold_out(folder.name, train, everything.labels[train])
         unused = places.get("validation", train[:0])
         return TaskData(
             name=folder.name,
-            num_classes=len(folder.class_names),
-            train_images=source[train],
-            train_labels=labels[train],
-            test_images=source[test],
-            test_labels=labels[test],
-            unused_images=source[unused],
-            unused_labels=labels[unused],
-            class_names=folder.class_names,
+            train=everything.select(train),
+            test=everything.select(test),
+            unused=everything.select(unused),
+            class_names=class_names,
         )
 
     def _hold_out(self, name: str, places: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Splits places into those of training and of test images; a class always keeps a training image."""
-        size = max(1, round(self.test_fraction * len(labels)))
-        test, train = stratified_subset(labels, size, generator_for(self.split_seed, "test", name))
-        kept = set(labels[train].tolist())
-        back = []
-        for place, label in zip(test.tolist(), labels[test].tolist(), strict=True):
-            if label not in kept:
-                kept.add(label)
-                back.append(place)
-        in_test = torch.zeros(len(labels), dtype=torch.bool)
-        in_test[test] = True
-        in_test[back] = False
-        return places[~in_test], places[in_test]
+        test, train = hold_out(labels, self.test_fraction, generator_for(self.split_seed, "test", name))
+        held_out = torch.zeros(len(labels), dtype=torch.bool)
+        held_out[test] = True
+        for label in set(labels.tolist()) - set(labels[train].tolist()):
+            held_out[(labels == label).nonzero()[0]] = False
+        return places[~held_out], places[held_out]
 
 
 def _listed(entries: Sequence[str], what: str) -> str:

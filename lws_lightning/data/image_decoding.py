@@ -71,6 +71,12 @@ class Decoder:
         array = np.array(self._resized(image))  # a copy, since Pillow's own memory is read-only
         return torch.from_numpy(array).view(*self.size, self.channels).permute(2, 0, 1).contiguous()
 
+    @property
+    def variant(self) -> str:
+        """The options as a file name."""
+        height, width = self.size
+        return f"{height}x{width}x{self.channels}-{self.mode}-{self.background}"
+
     def describe(self) -> dict[str, Any]:
         """Returns the options as plain values."""
         return {

@@ -176,7 +176,7 @@ def test_missing_and_damaged_files_are_all_named(root):
         CIFAR100CoarseLabel(str(root)).setup()
     message = str(caught.value)
     assert message.startswith("CIFAR100CoarseLabel: ")
-    for part in ("train: damaged", "test: missing", "meta: damaged", str(root / FOLDER), URL, "--data.download true"):
+    for part in ("train: damaged", "missing: test", "meta: damaged", str(root / FOLDER), URL, "--data.download true"):
         assert part in message
 
 
