@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -214,12 +214,12 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         trainer = self.trainer  # a callback may train by another one within this run, which then is `self.trainer`
         sampler = StepSampler(lambda: 0 if trainer is None else int(trainer.global_step), len(steps))
         images = [task.images for task in tasks]
-        if not self._keeps_on_device(images):
+        device = self._device_keeping(images)
+        if device is None:
             return StepLoader(steps, sampler=sampler, **self._loader_options())
-        if self._device_images is None:
-            self._device_images = DeviceImages(images)
+        kept = self._device_images = self._device_images or DeviceImages(images)
         indexed: Any = IndexedSteps(steps)
-        return IndexedLoader(indexed, sampler=sampler, images=self._device_images, **self._loader_options())
+        return IndexedLoader(indexed, sampler=sampler, images=kept, device=device, **self._loader_options())
 
     def teardown(self, stage: str) -> None:
         """Frees the copy of the images on the device."""
@@ -285,19 +285,19 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """Returns this process's number and how many there are."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
-    def _keeps_on_device(self, images: Sequence[Images]) -> TypeGuard[Sequence[Tensor]]:
-        """Whether a run is going on that is to send indices of images only; a loader made by hand has images."""
+    def _device_keeping(self, images: Sequence[Images]) -> torch.device | None:
+        """Returns the device that keeps the images; None where batches are to hold images, as by hand."""
         trainer = self.trainer
         if trainer is None or not (trainer.state.fn == "fit" and trainer.state.status == "running"):
-            return False
+            return None
         if self.images_on_device is True and not all(isinstance(of_task, Tensor) for of_task in images):
             raise ValueError(
                 f"{self.dataset_name}: images_on_device: true needs the images in memory, but they stream from disk. "
                 "Take auto, or in_memory: true."
             )
-        if self.images_on_device == "auto":
-            return fits_on(trainer.strategy.root_device, images)
-        return self.images_on_device
+        device = trainer.strategy.root_device
+        kept = fits_on(device, images) if self.images_on_device == "auto" else self.images_on_device
+        return device if kept else None
 
     def _loader_options(self) -> dict[str, Any]:
         return {

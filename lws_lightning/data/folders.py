@@ -1,6 +1,7 @@
 """Anybody's images as tasks: a folder for each task, and in it a folder for each class."""
 
 import hashlib
+import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -179,7 +180,7 @@ class ImageFolders(MultiTaskDataModule):
         if not in_memory and not self._workers_given:
             self.num_workers = min(4, os.cpu_count() or 1)
         cache = ArrayCache(self.cache_dir, self.dataset_name, compressed=False) if self.cache else None
-        files = {folder.folder: folder.files() for folder in self._folders}
+        files = {folder.folder: folder.files for folder in self._folders}
         shape, variant = self._decoder.image_shape, self._decoder.variant
         read = deque(read_folders(self.dataset_name, files, self._decoder, shape, variant, in_memory, cache))
         self._report_broken(read)
@@ -189,7 +190,7 @@ class ImageFolders(MultiTaskDataModule):
     def state_dict(self) -> dict[str, Any]:
         """Adds what the networks are trained on: the classes, and a hash of the files' names."""
         digest = hashlib.blake2b("".join(folder.digest() for folder in self._folders).encode(), digest_size=8)
-        count = sum(len(folder.files()) for folder in self._folders)
+        count = sum(len(folder.images) for folder in self._folders)
         return super().state_dict() | {
             "images": f"{count} files, {digest.hexdigest()}",
             "class_names": {folder.name: list(folder.class_names) for folder in self._folders},
@@ -218,13 +219,13 @@ class ImageFolders(MultiTaskDataModule):
             raise ValueError(
                 f"{self.dataset_name}: the folders cannot be used as they are.\n{_listed(problems, 'problems')}"
             )
-        strangers = [file for folder in self._folders for file in folder.strangers]
-        if strangers:
+        others = [file for folder in self._folders for file in folder.other_files]
+        if others:
             rank_zero_warn(
-                f"{self.dataset_name}: passed over, since by their names they are no images ({len(strangers)}):\n"
-                f"{_listed(strangers, 'files')}"
+                f"{self.dataset_name}: passed over, since by their names they are not images ({len(others)}):\n"
+                f"{_listed(others, 'files')}"
             )
-        have = [folder.name for folder in self._folders if any(folder.parts.get("validation", []))]
+        have = [folder.name for folder in self._folders if any(each.split == "validation" for each in folder.images)]
         lack = [name for name in self.task_names if name not in have]
         if self.validation == "unused" and lack:
             raise ValueError(
@@ -238,9 +239,7 @@ class ImageFolders(MultiTaskDataModule):
             )
 
     def _fits(self) -> bool:
-        size = sum(len(folder.files()) for folder in self._folders)
-        for side in self.image_shape:
-            size *= side
+        size = sum(len(folder.images) for folder in self._folders) * math.prod(self.image_shape)
         if self.memory_limit_gb is not None:
             return size <= self.memory_limit_gb * 1e9
         free = usable_memory()
@@ -249,7 +248,7 @@ class ImageFolders(MultiTaskDataModule):
     def _report_broken(self, read: Sequence[ReadImages]) -> None:
         broken = []
         for folder, images in zip(self._folders, read, strict=True):
-            files = folder.files()
+            files = folder.files
             broken += [f"{files[index]}: {reason}" for index, reason in images.broken.items()]
         if not broken:
             return
@@ -262,16 +261,14 @@ class ImageFolders(MultiTaskDataModule):
         rank_zero_warn(f"{self.dataset_name}: {counted} and are left out.\n{_listed(broken, 'files')}")
 
     def _make_task(self, folder: TaskFolder, read: ReadImages, in_memory: bool) -> TaskData:
-        files, class_names = folder.files(), folder.class_names
-        images: Images = read.pixels if in_memory else StreamedImages(files, self._decoder, self.image_shape)
-        numbers = [c for classes in folder.parts.values() for c, members in enumerate(classes) for _ in members]
-        everything = Examples(images, torch.tensor(numbers, dtype=torch.int64))
-        readable = torch.ones(len(files), dtype=torch.bool)
-        readable[list(read.broken)] = False
-        sizes = [sum(map(len, classes)) for classes in folder.parts.values()]
-        chunks = zip(folder.parts, torch.split(torch.arange(len(files)), sizes), strict=True)
-        places = {part: chunk[readable[chunk]] for part, chunk in chunks}
-        train, test = places["train"], places.get("test")
+        class_names = folder.class_names
+        images: Images = read.pixels if in_memory else StreamedImages(folder.files, self._decoder, self.image_shape)
+        everything = Examples(images, torch.tensor([image.label for image in folder.images]))
+        readable = [(place, image.split) for place, image in enumerate(folder.images) if place not in read.broken]
+        train, test, unused = (
+            torch.tensor([place for place, of_split in readable if of_split == split], dtype=torch.int64)
+            for split in ("train", "test", "validation")
+        )
         lost = set(range(len(class_names))) - set(everything.labels[train].tolist())
         if lost:
             names = ", ".join(class_names[number] for number in sorted(lost))
@@ -279,9 +276,8 @@ class ImageFolders(MultiTaskDataModule):
                 f"{self.dataset_name}: of the training images of {folder.folder} none of class {names} can be read; "
                 "repair them, or remove the class."
             )
-        if test is None:
+        if "test" not in folder.splits:
             train, test = self._hold_out(folder.name, train, everything.labels[train])
-        unused = places.get("validation", train[:0])
         return TaskData(
             name=folder.name,
             train=everything.select(train),

@@ -9,15 +9,14 @@ from torch.utils.data import Dataset
 
 from lws_lightning.batches import StepBatch, TaskBatch
 from lws_lightning.data.sampler import Phase, StepBatches, StepLoader
-from lws_lightning.data.streaming import Images
+from lws_lightning.data.streaming import Images, read_images
 
-__all__ = ["DeviceImages", "IndexedBatch", "IndexedLoader", "IndexedSteps", "LazyStep", "OnDevice", "fits_on"]
+__all__ = ["DeviceImages", "IndexedBatch", "IndexedLoader", "IndexedSteps", "OnDevice", "fits_on"]
 
 OnDevice = Literal["auto"] | bool
 """Whether the training images are kept on the device: see `MultiTaskDataModule`."""
 
 _SHARE_OF_FREE_MEMORY = 0.25
-_HOST = torch.device("cpu")
 
 
 class IndexedBatch(NamedTuple):
@@ -58,7 +57,7 @@ class DeviceImages:
         images: For each task `(N_t, C, H, W)` uint8, one shape (C, H, W) for all.
     """
 
-    def __init__(self, images: Sequence[Tensor]) -> None:
+    def __init__(self, images: Sequence[Images]) -> None:
         self._images = list(images)
         self._copies: dict[torch.device, Tensor] = {}
 
@@ -68,7 +67,7 @@ class DeviceImages:
         if isinstance(batch, TaskBatch):
             return TaskBatch(sent, labels)
         if sent.device not in self._copies:
-            self._copies[sent.device] = torch.cat(self._images).to(sent.device)
+            self._copies[sent.device] = torch.cat(list(map(read_images, self._images))).to(sent.device)
         images = self._copies[sent.device].index_select(0, sent.flatten())
         return TaskBatch(images.view(*sent.shape, *images.shape[1:]), labels)
 
@@ -77,50 +76,23 @@ class DeviceImages:
         self._copies.clear()
 
 
-class LazyStep:
-    """Stands where a `StepBatch` would until Lightning moves it to the device by `to`; a callback may look into it.
-
-    Args:
-        batches: The NES and the SGD batch.
-        images: Where they take their images from.
-    """
-
-    def __init__(self, batches: Sequence[IndexedBatch | TaskBatch], images: DeviceImages) -> None:
-        self._batches, self._images = batches, images
-
-    def to(self, device: torch.device) -> StepBatch:
-        """Returns the step on a device, its images taken there."""
-        return StepBatch(*(self._images.take(batch, device) for batch in self._batches))
-
-    def __iter__(self) -> Iterator[TaskBatch]:
-        return iter(self.to(_HOST))
-
-    @property
-    def nes(self) -> TaskBatch:
-        """As that of `StepBatch`, in the memory of the host."""
-        return self.to(_HOST).nes
-
-    @property
-    def sgd(self) -> TaskBatch:
-        """As that of `StepBatch`, in the memory of the host."""
-        return self.to(_HOST).sgd
-
-
 class IndexedLoader(StepLoader):
-    """A loader whose processes send the indices of images only.
+    """A loader whose processes send the indices of images only, and whose steps are on the device.
 
     Args:
         *args: See `DataLoader`; the data set is an `IndexedSteps`.
         images: What its steps take their images from.
+        device: The Trainer's device.
         **kwargs: See `DataLoader`.
     """
 
-    def __init__(self, *args: Any, images: DeviceImages, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, images: DeviceImages, device: torch.device, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.images = images
+        self.images, self.device = images, device
 
-    def __iter__(self) -> Iterator[LazyStep]:  # type: ignore[override]
-        return (LazyStep(batches, self.images) for batches in super().__iter__())
+    def __iter__(self) -> Iterator[StepBatch]:  # type: ignore[override]
+        for batches in super().__iter__():
+            yield StepBatch(*(self.images.take(batch, self.device) for batch in batches))
 
 
 def fits_on(device: torch.device, images: Sequence[Images]) -> bool:

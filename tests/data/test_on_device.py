@@ -128,9 +128,6 @@ def test_a_callback_may_use_the_same_data_within_a_run(kept, nested):
         for part, expected in zip(step, wanted, strict=True):
             assert torch.equal(part.images, expected.images)
             assert torch.equal(part.labels, expected.labels)
-        images, labels = step.sgd
-        assert torch.equal(images, wanted.sgd.images)
-        assert torch.equal(labels, step.to(torch.device("cpu")).sgd.labels) if kept else True
 
 
 def test_augmented_images_are_there_within_a_run(tmp_path):
