@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
+from torchvision.transforms.v2.functional import normalize
 
 from lws_lightning.batches import EvaluationBatch, StepBatch
 from lws_lightning.data.augmentation import Augmentation
@@ -20,7 +21,7 @@ from lws_lightning.data.checks import require_fraction, require_one_of
 from lws_lightning.data.image_decoding import Decoder, ResizeMode, check_size
 from lws_lightning.data.image_reading import ReadImages, read_folders, usable_memory
 from lws_lightning.data.image_scan import TaskFolder, scan_tasks
-from lws_lightning.data.normalization import make_normalization
+from lws_lightning.data.normalization import read_normalization
 from lws_lightning.data.sampler import Augment
 from lws_lightning.data.splits import hold_out
 from lws_lightning.data.streaming import Images, StreamedImages
@@ -116,7 +117,7 @@ class ImageFolders(MultiTaskDataModule):
         if memory_limit_gb is not None and not memory_limit_gb >= 0:
             raise ValueError(f"{name}: memory_limit_gb must not be negative, got {memory_limit_gb}.")
         self._decoder = Decoder(check_size(name, image_size), channels, resize, int(background))
-        self._normalization = make_normalization(name, normalization, channels)
+        self._mean, self._std = read_normalization(name, normalization, channels)
         found = {task.name: task for task in scan_tasks(Path(root).expanduser(), "--data.root")}
         self.class_counts: Mapping[str, int] = {task: len(folder.class_names) for task, folder in found.items()}
         self.image_size = self._decoder.image_shape
@@ -139,8 +140,7 @@ class ImageFolders(MultiTaskDataModule):
         It is laid over `background` where transparent, converted to `channels`, and resized to `size` `[H, W]` by
         `mode`; each value v in 0..255 of a channel then becomes `(v * scale - mean) / std`.
         """
-        normalization = {"mean": list(self._normalization.mean), "std": list(self._normalization.std)}
-        return super().preprocessing | self._decoder.describe() | normalization
+        return super().preprocessing | self._decoder.describe() | {"mean": list(self._mean), "std": list(self._std)}
 
     @property
     def class_names(self) -> list[tuple[str, ...] | None]:
@@ -158,14 +158,17 @@ class ImageFolders(MultiTaskDataModule):
             images: `(..., C, H, W)` uint8.
 
         Returns:
-            The same shape: with `normalization: none` as they are, else float32.
+            The same shape: unchanged with `normalization: none`, else float32.
         """
-        return self._normalization(images) if self._normalization.changes else images
+        if not any(self._mean) and set(self._std) == {1.0}:
+            return images
+        normalized: Tensor = normalize(images / 255, self._mean, self._std)
+        return normalized
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Normalises the images of a batch, on the device."""
         if isinstance(batch, StepBatch):
-            return StepBatch(*(part._replace(images=self.normalize(part.images)) for part in batch))
+            return StepBatch(*(of_phase._replace(images=self.normalize(of_phase.images)) for of_phase in batch))
         if isinstance(batch, EvaluationBatch):
             return batch._replace(images=self.normalize(batch.images))
         return batch
