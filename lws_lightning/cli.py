@@ -56,7 +56,7 @@ class SaveFitConfig(SaveConfigCallback):
 
 
 class LWSCLI(LightningCLI):
-    """LightningCLI that passes on to the method what the data say of themselves."""
+    """LightningCLI that passes the properties of the data on to the method."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Links the method's arguments that come from the data."""
@@ -117,11 +117,11 @@ class LWSCLI(LightningCLI):
             raise ValueError(reason)
 
     def before_validate(self) -> None:
-        """Refuses to evaluate networks that nobody trained."""
+        """Refuses to evaluate untrained networks."""
         self._require_checkpoint("validate")
 
     def before_test(self) -> None:
-        """Refuses to test networks that nobody trained, and puts the result into the run's record."""
+        """Refuses to test untrained networks, and adds the result to the run's record."""
         folder = run_of(Path(self._require_checkpoint("test")))
         callbacks = self.trainer.callbacks  # type: ignore[attr-defined]
         if folder is not None and not any(isinstance(c, RunRecord) for c in callbacks):

@@ -1,4 +1,4 @@
-"""The DataModule that every data set shares: options, splits, loaders and what a resumed run must keep."""
+"""The base class of every data set: options, splits, loaders and what a resumed run must keep."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ Split = Literal["train", "validation", "test"]
 
 
 class MultiTaskDataModule(LightningDataModule, ABC):
-    """Several image classification tasks, one batch of each in every training step.
+    """Image classification tasks, with one batch of each in every training step.
 
-    A new data set sets the two class attributes and implements `load_tasks`; nothing else is needed. Where
-    they depend on options, its constructor sets them on `self` before it calls this one.
+    A new data set sets the two class attributes and implements `load_tasks`; nothing else is needed. If they depend
+    on options, its constructor sets them on `self` before it calls this one.
 
     Without validation images (`validation: none`, the paper's protocol) the validation loop runs over the
     test images, and its values are logged under `test_curve/`, by which nothing may be selected.
@@ -41,25 +41,25 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         tasks: Names of the tasks to use, in this order. None: all.
         batch_size: B, images of each task in each of a step's two batches.
         evaluation_batch_size: Largest number of images evaluated at once.
-        validation: "none"; "split" holds out a part of each task's training images; "unused" takes training
+        validation: "none"; "split" holds out a fraction of each task's training images; "unused" takes training
             images that the data set's training subset leaves out. Both keep the shares of the classes.
-        validation_fraction: Part of each task's training images that "split" holds out, in (0, 1).
+        validation_fraction: Fraction of each task's training images that "split" holds out, in (0, 1).
         validation_images: Most validation images of a task with "unused". None: all there are.
         split_seed: Seed of everything that decides which images are used for what. A task's images do not
             depend on which other tasks are chosen.
-        distribute: What several processes (`trainer.devices`, `num_nodes`) do with a step: "examples": each draws its
-            own `batch_size` images of every task, as if the batch were so much larger. "tasks": each computes some of
-            the tasks of one batch, so that the run is that of a single process, only sooner (docs/distributed.md).
+        distribute: How the processes (`trainer.devices`, `num_nodes`) share a step: "examples": each draws its
+            own `batch_size` images of every task, as one larger batch would. "tasks": each computes some of
+            the tasks of one batch, so that the run equals that of a single process (docs/distributed.md).
         num_workers: Loader processes. The batches do not depend on it; 0 is best for images held in memory.
         seed: Seed of the batches. None: the one given to `seed_everything`, else 0.
         images_on_device: Whether the Trainer's device keeps a copy of the training images, so that a step sends only
             the indices of those it takes. `auto`: on a GPU, if they take at most a quarter of its free memory. Batches
-            do not depend on it. Images that are augmented are sent all the same.
+            do not depend on it. Augmented images are always sent.
 
     Attributes:
-        class_counts: Name of each task that the set offers -> its number of classes, in the default order.
+        class_counts: Name of each task of the set -> its number of classes, in the default order.
         image_size: (C, H, W) of every image.
-        task_names: Names of the chosen tasks; this and the next three are readable before any data is there.
+        task_names: Names of the chosen tasks; this and the next three are known before any data are read.
         num_classes: Number of classes of each chosen task.
         image_shape: `[C, H, W]`.
         validation_prefix: "test_curve" where the validation loop sees test images, otherwise "val".
@@ -136,15 +136,15 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """
 
     def augmentation(self) -> Augment | None:
-        """Returns what changes the images of each SGD batch; None: nothing does."""
+        """Returns the random changes to the images of each SGD batch, or None."""
         return None
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """How an image becomes the network's input, as plain values, for whoever uses the network elsewhere.
+        """How an image becomes the network's input, as numbers, strings and lists, for use outside of training.
 
         The image is brought to `size` `[H, W]` and `channels`; each value v in 0..255 of a channel then becomes
-        `(v * scale - mean) / std`. A data set that resizes adds how.
+        `(v * scale - mean) / std`. A data set that resizes images says how.
         """
         channels, height, width = self.image_shape
         return {
@@ -182,7 +182,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """Reads, checks and splits the data, once.
 
         Raises:
-            ValueError: The data do not fit what the set declares, or `validation` cannot be had from them.
+            ValueError: The data do not fit what the set declares, or do not allow the `validation`.
         """
         if self._splits:
             return
@@ -200,9 +200,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         self._splits = {"train": train, "validation": validation, "test": [task.test for task in tasks]}
 
     def examples(self, split: Split) -> list[tuple[Tensor, Tensor]]:
-        """Returns each task's `(N, C, H, W)` uint8 images and `(N,)` int64 labels; reads the data if need be.
+        """Returns each task's `(N, C, H, W)` uint8 images and `(N,)` int64 labels; reads the data if necessary.
 
-        With `validation: none` "validation" has no images. Images that stream from disk are all read here.
+        With `validation: none`, "validation" has no images. Streamed images are all read.
         """
         return [(read_images(images), labels) for images, labels in self._sources(split)]
 
@@ -235,7 +235,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         return self._evaluation_loader("test")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the options that decide which images a step or a score sees, as plain values."""
+        """Returns the options that decide which images a step or a score sees, as numbers, strings and lists."""
         # hparams hold exactly what was given, the subclass's own options included; "_..." is Lightning's.
         options = {
             key: value

@@ -18,7 +18,7 @@ _CLASS_NAMES = {"digit": tuple("0123456789"), "parity": ("even", "odd")}
 
 
 class Digits(MultiTaskDataModule):
-    """Two families of two tasks each: sharing pays within a family, hardly between them.
+    """Two families of two tasks each: sharing helps within a family, and hardly between them.
 
     | task | image | label | classes |
     | --- | --- | --- | --- |

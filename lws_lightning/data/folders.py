@@ -1,4 +1,4 @@
-"""Anybody's images as tasks: a folder for each task, and in it a folder for each class."""
+"""Folders of images as tasks: a folder for each task, and in it a folder for each class."""
 
 import hashlib
 import math
@@ -38,37 +38,31 @@ _SHARE_OF_MEMORY = 3  # splitting copies the images once, and the run needs memo
 class ImageFolders(MultiTaskDataModule):
     """Tasks from folders of images: `ROOT/<task>/<class>/*.png`.
 
-    The tasks are the folders in `root`, sorted by name, and the classes of a task those in the task's folder. Tasks may
-    have any number of classes and images. A task may have test images of its own, as
-    `ROOT/<task>/train/<class>/*.png` and `ROOT/<task>/test/<class>/*.png`; otherwise `test_fraction` of each class are
-    held out, drawn by `split_seed` and the task's name, and independent of the order in which files are listed. A third
-    folder `val` (or `validation`) holds validation images, which `validation: unused` takes.
+    The tasks are the folders in `root`, sorted by name, and the classes of a task the folders in the task's. A task may
+    have test images of its own, as `ROOT/<task>/train/<class>/*.png` and `ROOT/<task>/test/<class>/*.png`; otherwise
+    `test_fraction` of each class are held out, drawn by `split_seed` and the task's name. A third folder `val` (or
+    `validation`) holds validation images, which `validation: unused` takes. `Decoder` says how an image is read.
 
-    Images are files that end in png, jpg, jpeg, webp, bmp, tif, gif and the like. Hidden files are passed over, and
-    other files with a warning. Images are turned as their EXIF data say, the first frame of an animation counts, and
-    transparent parts are laid over `background`.
-
-    Names and number of classes are read in the constructor, from the names of folders and files alone. The images are
-    decoded in `setup`. Those that fit are kept in memory and, decoded, in `cache_dir`, and are made anew when a file
-    changes. Others are read anew for each batch by loader processes, with the same batches bit for bit. Nothing is
-    written to `root`.
+    The constructor reads the names of folders and files alone; `setup` decodes the images. Those that fit are kept in
+    memory and, decoded, in `cache_dir`, until a file changes. Others are decoded for each batch by loader processes,
+    with the same batches bit for bit. Nothing is written to `root`.
 
     Args:
         root: Folder of the tasks.
         image_size: Pixels of a side, or `[height, width]`, to which every image is brought.
-        channels: 3, or 1 for grey. Images of the other kind are converted.
-        resize: `crop` scales an image until it covers the size and cuts off what is over; `pad` scales it until it fits
+        channels: 3, or 1 for grey. Other images are converted.
+        resize: `crop` scales an image until it covers the size and cuts off the rest; `pad` scales it until it fits
             in, and surrounds it with `background`; `stretch` changes its proportions.
         background: Grey value 0..255 behind transparent images and around padded ones.
         normalization: `none` (the network sees values from 0 to 1), `imagenet`, or `{mean: [...], std: [...]}` with a
             value for each channel on that scale.
         augmentation: Random changes of training images: names of `torchvision.transforms.v2`, those with arguments as
-            `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, each image on its own. The NES
-            batch is not changed: its losses rank assignments in evaluation mode, as in a test.
+            `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, each image on its own; the losses
+            of the NES batch rank assignments in evaluation mode, on images as in a test.
         test_fraction: Part of each class that is held out where a task has no test folder, in (0, 1). A class always
             keeps a training image.
-        broken_images: What to do about files that cannot be read as images: `refuse` names them and stops, `skip` names
-            them and goes on without.
+        broken_images: Files that cannot be read as images: `refuse` names them and stops, `skip` names them and
+            continues without.
         in_memory: Whether decoded images are held in memory; `auto`: if they fit.
         memory_limit_gb: How much `auto` may hold in memory, in 10^9 bytes. None: a third of the free memory.
         cache: Whether to keep decoded images, and which files can be read, for later runs.
@@ -77,7 +71,7 @@ class ImageFolders(MultiTaskDataModule):
         **options: Those of `MultiTaskDataModule`.
 
     Attributes:
-        preprocessing: How an image file becomes the network's input, as plain values.
+        preprocessing: How an image file becomes the network's input, as numbers, strings and lists.
 
     Raises:
         FileNotFoundError: There is no folder `root`.
@@ -135,7 +129,7 @@ class ImageFolders(MultiTaskDataModule):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """How an image file becomes the network's input, as plain values.
+        """How an image file becomes the network's input, as numbers, strings and lists.
 
         It is laid over `background` where transparent, converted to `channels`, and resized to `size` `[H, W]` by
         `mode`; each value v in 0..255 of a channel then becomes `(v * scale - mean) / std`.
@@ -148,7 +142,7 @@ class ImageFolders(MultiTaskDataModule):
         return [folder.class_names for folder in self._folders]
 
     def augmentation(self) -> Augment | None:
-        """Returns what changes the images of each SGD batch; None: nothing does."""
+        """Returns the random changes to the images of each SGD batch, or None."""
         return self._augmentation
 
     def normalize(self, images: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Reads all images of a task, once, and finds those that cannot be read."""
+"""Reads all images of the tasks once, and finds those that cannot be read."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ class ReadImages:
 
     Attributes:
         broken: Place in the list of files -> why the file cannot be read.
-        pixels: `(N, C, H, W)` uint8, zero where broken; N is 0 if they were not to be kept.
+        pixels: `(N, C, H, W)` uint8, zero where broken; N is 0 without `keep`.
     """
 
     broken: dict[int, str]
@@ -56,8 +56,8 @@ def read_folders(
         decode: Reads an image.
         image_shape: `(C, H, W)` of what it returns.
         variant: What pixels are cached under; names the options of `decode`.
-        keep: Whether to return the pixels. Otherwise the images are only tried.
-        cache: Keeps which images can be read, and the pixels if they are kept. None: nothing is kept.
+        keep: Whether to return the pixels. Otherwise the images are only checked.
+        cache: Keeps which images can be read, and the pixels where `keep`. None: nothing is cached.
 
     Returns:
         One for each folder.
@@ -94,7 +94,7 @@ def read_folders(
 
 
 def usable_memory() -> int | None:
-    """Returns how many bytes of memory are free, for this machine and this process's group; None: unknown."""
+    """Returns how many bytes this process may still use, on its machine and in its control group; None: unknown."""
     limits = [int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -115,7 +115,7 @@ def _lines(path: str) -> list[str]:
 
 def _mark(folder: Path, files: Sequence[str]) -> str:
     """Returns what changes when an image does, or the program that decodes it."""
-    # A link to a file that is gone is among the names; it is found out when it is read.
+    # A broken link is among the files, too; reading it fails later.
     return f"{fingerprint((Path(file) for file in files if Path(file).exists()), folder)} Pillow {PIL.__version__}"
 
 
@@ -129,7 +129,7 @@ def _from_cache(
     broken = {}
     for index in np.flatnonzero(flags == 0).tolist():
         outcome = try_decoding(decode, files[index])  # to say why
-        if not isinstance(outcome, str):  # it is readable after all: a lack of permission, say, that is no more
+        if not isinstance(outcome, str):  # it is readable after all: a permission was granted, say
             return None
         broken[index] = outcome
     return ReadImages(broken, torch.from_numpy(pixels))
@@ -159,5 +159,5 @@ def try_decoding(decode: Decode, file: str) -> Tensor | str:
         raise
     except UnidentifiedImageError:
         return "not an image" if Path(file).stat().st_size else "an empty file"
-    except Exception as error:  # a damaged file raises what its bytes happen to lead to
+    except Exception as error:  # a damaged file raises exceptions of any kind
         return getattr(error, "strerror", None) or str(error) or type(error).__name__

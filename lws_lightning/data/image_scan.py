@@ -107,7 +107,7 @@ def _scan_task(folder: Path) -> TaskFolder:
             f"{folder}: {len(images):,} image{'s' * (len(images) != 1)} outside of the class folders, such as "
             f"{Path(images[0]).name!r}; put each image into the folder of its class."
         )
-    # A class may be called "train" too; then images lie in it, and no folders.
+    # A class may also be called "train"; it then holds images and no folders.
     divided = any(each.name == "train" and _listing(each)[0] for each in folders)
     if divided:
         _scan_splits(task, folders)
@@ -180,7 +180,7 @@ def _scan_classes(task: TaskFolder, split: str, classes: Sequence[Path]) -> None
 
 
 def _listing(folder: Path) -> tuple[list[Path], list[str], list[str]]:
-    """Returns the folders, images and other files in a folder that a user means to be there, each sorted by name."""
+    """Returns the folders, images and other files in a folder, each sorted by name."""
     folders: list[Path] = []
     images: list[str] = []
     others: list[str] = []

@@ -89,7 +89,7 @@ class Omniglot(MultiTaskDataModule):
     | background | 30 | 964 (14 to 55 an alphabet) | 20 |
     | evaluation | 20 | 659 (20 to 47 an alphabet) | 20 |
 
-    The tasks bear the names of the alphabets' folders: those of the background part in the order of the
+    The tasks are named after the alphabets' folders: those of the background part in the order of the
     alphabet, then those of the evaluation part. A character's number is its label plus one.
 
     Of the 20 drawings of each character, `train_drawings` are training images and the others test images,
@@ -102,7 +102,7 @@ class Omniglot(MultiTaskDataModule):
     The files lie under `root` as torchvision unpacks them:
     `omniglot-py/images_{background,evaluation}/<alphabet>/character<number>/*.png`. Only the chosen tasks'
     are needed. Complete files are never written to, so `root` may be read-only. The decoded images are kept
-    in `cache_dir`, a few megabytes, and made anew when a name, size or modification time of the files changes.
+    in `cache_dir`, a few megabytes, until a name, size or modification time of the files changes.
 
     MIT licence, copyright 2015 Brenden Lake.
     Lake, Salakhutdinov and Tenenbaum: Human-level concept learning through probabilistic program induction.
