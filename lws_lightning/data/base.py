@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
@@ -138,6 +139,11 @@ class MultiTaskDataModule(LightningDataModule, ABC):
     def augmentation(self) -> Augment | None:
         """Returns the random changes to the images of each SGD batch, or None."""
         return None
+
+    @property
+    def root_path(self) -> Path:
+        """The folder `root`, with `~` expanded."""
+        return Path(self.root).expanduser()
 
     @property
     def preprocessing(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +114,9 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         self.train_images_per_task = train_images_per_task
         self.download = download
 
-    @property
-    def _root(self) -> Path:
-        return Path(self.root).expanduser()
-
     def _files(self, *names: str) -> DataFiles:
-        return DataFiles(
-            "CIFAR100", CIFAR100.url, self._root, [f"{_FOLDER}/{name}" for name in names], _problem, _fetch
-        )
+        paths = [f"{_FOLDER}/{name}" for name in names]
+        return DataFiles("CIFAR100", CIFAR100.url, self.root_path, paths, _problem, partial(CIFAR100, download=True))
 
     def prepare_data(self) -> None:
         """Downloads missing files where `download` says so. Lightning calls this in one process only."""
@@ -135,7 +131,7 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
             ValueError: The labels in the files do not make the tasks, or a task has fewer training images
                 than `train_images_per_task`.
         """
-        folder = self._root / _FOLDER
+        folder = self.root_path / _FOLDER
         has_names = (folder / "meta").exists()
         require_files(self.dataset_name, [self._files("train", "test", *["meta"] * has_names)])
         train, test = (_read(folder / split) for split in ("train", "test"))
@@ -148,7 +144,7 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         consistent = (np.array_equal(np.isin(file.fine, classes), file.coarse == coarse) for file in (train, test))
         if len(classes) != _CLASSES_PER_TASK or not all(consistent):
             raise ValueError(
-                f"{self.dataset_name}: the labels in {(self._root / _FOLDER).resolve()} do not fit together: task "
+                f"{self.dataset_name}: the labels in {(self.root_path / _FOLDER).resolve()} do not fit together: task "
                 f"{name!r} (coarse label {coarse}) needs training images of {_CLASSES_PER_TASK} fine labels that no "
                 f"other task has; there are training images of {classes.tolist()}, "
                 f"test images of {np.unique(test.fine[test.coarse == coarse]).tolist()}."
@@ -213,7 +209,3 @@ def _problem(path: Path) -> str | None:
     except ValueError as error:
         return f"damaged ({error})"
     return None
-
-
-def _fetch(folder: Path) -> None:
-    CIFAR100(folder, download=True)

@@ -3,6 +3,7 @@
 import math
 import string
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,42 +102,32 @@ class DKLMNIST(MultiTaskDataModule):
         return TaskData(name, train, self._read(name, train=False), unused, _CLASS_NAMES[name])
 
     def _read(self, name: str, train: bool) -> Examples:
-        source = KMNIST(self._root, train=train) if name == "kuzushiji" else EMNIST(self._root, split=name, train=train)
+        source = (
+            KMNIST(self.root_path, train=train)
+            if name == "kuzushiji"
+            else EMNIST(self.root_path, split=name, train=train)
+        )
         images: Tensor = source.data.unsqueeze(1)
         labels: Tensor = source.targets.to(torch.int64)
         if name != "kuzushiji" and self.upright:
             images = images.transpose(2, 3).contiguous()
         return Examples(images, labels - 1 if name == "letters" else labels)
 
-    @property
-    def _root(self) -> Path:
-        return Path(self.root).expanduser()
-
     def _files(self) -> list[DataFiles]:
         """Returns the files that the chosen tasks need."""
         emnist = [f"emnist-{name}-{split}" for name in self.task_names if name != "kuzushiji" for split in _SPLITS]
         kmnist = ["train", "t10k"] if "kuzushiji" in self.task_names else []
-        sources = (("EMNIST", EMNIST.url, emnist, _fetch_emnist), ("KMNIST", KMNIST.mirrors[0], kmnist, _fetch_kmnist))
-        return [
-            DataFiles(
-                dataset,
-                url,
-                self._root,
-                [f"{dataset}/raw/{prefix}-{kind}-ubyte" for prefix in prefixes for kind in _KINDS],
-                _idx_problem,
-                fetch,
-            )
-            for dataset, url, prefixes, fetch in sources
-            if prefixes
-        ]
-
-
-def _fetch_emnist(folder: Path) -> None:
-    EMNIST(folder, split="digits", download=True)  # the one archive holds every split
-
-
-def _fetch_kmnist(folder: Path) -> None:
-    KMNIST(folder, download=True)
+        fetch_emnist = partial(EMNIST, split="digits", download=True)  # the one archive holds every split
+        sources = (
+            ("EMNIST", EMNIST.url, emnist, fetch_emnist),
+            ("KMNIST", KMNIST.mirrors[0], kmnist, partial(KMNIST, download=True)),
+        )
+        files = []
+        for dataset, url, prefixes, fetch in sources:
+            names = [f"{dataset}/raw/{prefix}-{kind}-ubyte" for prefix in prefixes for kind in _KINDS]
+            if names:
+                files.append(DataFiles(dataset, url, self.root_path, names, _idx_problem, fetch))
+        return files
 
 
 def _idx_problem(path: Path) -> str | None:

@@ -30,7 +30,7 @@ class DataFiles:
     root: Path
     names: Sequence[str]
     problem: Callable[[Path], str | None]
-    fetch: Callable[[Path], None]
+    fetch: Callable[[Path], object]
 
     def problems(self, folder: Path | None = None) -> dict[str, str]:
         """Returns what is wrong with each file that is not complete, in `root` or another folder."""

@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image, ImageOps
 from torch import Tensor
 
 __all__ = ["Decoder", "ResizeMode", "check_size"]
@@ -17,15 +17,6 @@ ResizeMode = Literal["stretch", "pad", "crop"]
 
 _LARGE = 100_000_000  # pixels; larger images are decoded one at a time, JPEG files at a reduced size
 _MOST = 1_000_000_000  # pixels of one image, which with some copies take 10 GB
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -67,7 +58,9 @@ class Decoder:
                 if large:
                     self._make_smaller(opened)
                 opened.load()  # raises where the file is cut short
-                image = self._with_channels(_upright(opened))
+                with suppress(Exception):  # broken EXIF data are ignored
+                    ImageOps.exif_transpose(opened, in_place=True)
+                image = self._with_channels(opened)
         array = np.array(self._resized(image))  # a copy, since Pillow's own memory is read-only
         return torch.from_numpy(array).view(*self.size, self.channels).permute(2, 0, 1).contiguous()
 
@@ -113,15 +106,6 @@ class Decoder:
             return ImageOps.fit(image, size, Image.Resampling.BILINEAR)
         grey = self.background if self.channels == 1 else (self.background,) * 3
         return ImageOps.pad(image, size, Image.Resampling.BILINEAR, color=grey)
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """Rotates an image according to its EXIF orientation; broken EXIF data are ignored."""
-    try:
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged data raise exceptions of any kind
-        turn = None
-    return image if turn is None else image.transpose(turn)
 
 
 class _PillowsLimit:

@@ -191,7 +191,7 @@ class Omniglot(MultiTaskDataModule):
 
     def _files(self) -> list[DataFiles]:
         """Returns the chosen alphabets of each of the two parts that has any of them."""
-        root = Path(self.root).expanduser() / _FOLDER
+        root = self.root_path / _FOLDER
         sources = []
         for part, alphabets in (("images_background", _BACKGROUND), ("images_evaluation", _EVALUATION)):
             names = [f"{part}/{name}" for name in self.task_names if name in alphabets]
