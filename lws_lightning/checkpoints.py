@@ -22,7 +22,7 @@ class Saved:
     Attributes:
         path: The file.
         step: Number of training steps done.
-        resumable: Whether a run can go on from it; a file of weights only can be evaluated.
+        resumable: Whether a run can continue from it; a file with weights only can be evaluated.
         folder: The run folder that it names, None if it names none.
         started: When its run began, None if not recorded.
     """
@@ -62,11 +62,11 @@ def newest_checkpoint(folder: Path, resumable: bool = True) -> Path | None:
 
     Args:
         folder: Of the run.
-        resumable: Whether a run has to be able to go on from it.
+        resumable: Whether a run must be able to continue from it.
 
     Returns:
-        None if there is none. What a kill left damaged, what holds only weights where a run is to go on from it, and
-        what another run put into the same place is passed over.
+        None if there is none. Damaged files, checkpoints of another run in the same place and, if `resumable`, files
+        with weights only are ignored.
     """
     saved = [each for each in _saved_of(folder) if each.resumable or not resumable]
     best = max(saved, key=lambda each: (each.step, each.path.stat().st_mtime_ns), default=None)
@@ -78,7 +78,7 @@ def find_checkpoint(given: str | Path, resumable: bool = False) -> Path:
 
     Args:
         given: What a user gave as a checkpoint.
-        resumable: Whether a run has to be able to go on from it.
+        resumable: Whether a run must be able to continue from it.
 
     Returns:
         The file; in a folder `last.ckpt`, else the readable one with the most steps.

@@ -213,7 +213,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         return [(read_images(images), labels) for images, labels in self._sources(split)]
 
     def train_dataloader(self) -> DataLoader[StepBatch]:
-        """Returns the loader of the training steps, which goes on at the trainer's `global_step`."""
+        """Returns the loader of the training steps, which continues at the trainer's `global_step`."""
         tasks = self._sources("train")
         ranks = self._ranks() if self.distribute == "examples" else (0, 1)
         steps = StepBatches(tasks, self.batch_size, self.seed, self.augmentation(), *ranks)
@@ -256,7 +256,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """Compares a checkpoint's options with this run's, which are obeyed.
 
         Raises:
-            ValueError: The tasks differ, or in training the seed, so that the run could not go on as it began.
+            ValueError: The tasks differ, or in training the seed, so that the run could not continue as it began.
         """
         fitting = self.trainer is None or self.trainer.state.fn == "fit"
         compare_with_checkpoint(self.dataset_name, state_dict, self.state_dict(), fitting)

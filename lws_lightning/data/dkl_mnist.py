@@ -51,7 +51,7 @@ class DKLMNIST(MultiTaskDataModule):
     Args:
         root: Folder that holds `EMNIST` and `KMNIST`.
         upright: EMNIST's files, and so torchvision's images, are transposed; True turns them upright, in
-            training and test alike. KMNIST's are upright as they are and never touched.
+            training and test alike. KMNIST's are upright already and not changed.
         train_images_per_task: Size of each task's training subset.
         download: Fetch missing files (EMNIST is one archive of half a gigabyte, about four times that while
             it is being unpacked).

@@ -168,7 +168,7 @@ class ImageFolders(MultiTaskDataModule):
         return batch
 
     def load_tasks(self) -> list[TaskData]:
-        """Reads the images of the chosen tasks, or tries them where they are to stream from disk.
+        """Reads the images of the chosen tasks, or checks them if they will stream from disk.
 
         Raises:
             ValueError: Images cannot be read, or leave a class empty.

@@ -73,7 +73,7 @@ class StepBatches(Dataset[StepBatch]):
     """Item i is the `StepBatch` of training step i, for every i >= 0.
 
     Step i takes positions `i * B .. (i + 1) * B - 1` of each task's `IndexStream`, so every step has exactly B
-    images of every task, whatever the sizes of the tasks. Steps go on over the epochs: items past `len` exist,
+    images of every task, whatever the sizes of the tasks. Steps continue over the epochs: items past `len` exist,
     and iterating over the data set itself never ends.
 
     Args:
