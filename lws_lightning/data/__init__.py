@@ -9,7 +9,7 @@ from lws_lightning.data.folders import ImageFolders
 from lws_lightning.data.image_decoding import Decoder, ResizeMode
 from lws_lightning.data.image_reading import try_decoding
 from lws_lightning.data.omniglot import Omniglot
-from lws_lightning.data.sampler import EvaluationBatches, IndexStream, StepBatches, StepSampler
+from lws_lightning.data.sampler import IndexStream, StepBatches
 from lws_lightning.data.splits import stratified_subset
 from lws_lightning.data.streaming import StreamedImages
 from lws_lightning.data.tasks import Examples, TaskData
@@ -19,7 +19,6 @@ __all__ = [
     "CIFAR100CoarseLabel",
     "Decoder",
     "Digits",
-    "EvaluationBatches",
     "Examples",
     "ImageFolders",
     "IndexStream",
@@ -27,7 +26,6 @@ __all__ = [
     "Omniglot",
     "ResizeMode",
     "StepBatches",
-    "StepSampler",
     "StreamedImages",
     "TaskData",
     "is_image",

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lws_lightning.batches import EvaluationBatch, StepBatch
-from lws_lightning.data import EvaluationBatches, Examples, IndexStream, StepBatches, StepSampler
+from lws_lightning.data import Examples, IndexStream, StepBatches
+from lws_lightning.data.sampler import EvaluationBatches, StepSampler
 
 sizes = st.integers(1, 30)
 seeds = st.integers(0, 5)
