@@ -33,7 +33,7 @@ def export(arguments: Sequence[str]) -> None:
     try:
         FORMATS[options.format].require_packages(options.format)  # before a large checkpoint is read
         checkpoint = find_checkpoint(options.ckpt_path)
-        method = method_from_checkpoint(checkpoint, options.trust_network, options.method)
+        method = method_from_checkpoint(checkpoint, options.trust_network)
         tasks = _tasks(method, options.task)
         paths = _paths(method, tasks, options.format, options.out, checkpoint)
         if method.data_record.preprocessing is None:
@@ -71,7 +71,6 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="let the checkpoint name code to import (network: package.module:f)",
     )
-    parser.add_argument("--method", metavar="NAME", help="the method's class, for checkpoints that do not say it")
     return parser
 
 

@@ -39,6 +39,7 @@ from lws_lightning.training import (
     lr_factor,
     normalised_weights,
     obey_schedule,
+    parameter_groups,
     require_equal,
     to_inputs,
 )
@@ -279,7 +280,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         datamodule = None if trainer is None else getattr(trainer, "datamodule", None)
         if datamodule is not None:
             return DataRecord.of(datamodule, self.num_classes)
-        return self._data_record or DataRecord.from_plain(None, len(self.task_names))
+        return self._data_record or DataRecord.of(None, self.num_classes)
 
     def forward(self, images: Tensor, task: int | str) -> Tensor:
         """Runs one task's own network.
@@ -293,10 +294,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         """
         index = self.task_index(task)
         networks, assignment = self.inference_network(index)
-        return networks.forward_task(self._to_inputs(images), assignment, index)
-
-    def _to_inputs(self, images: Tensor) -> Tensor:
-        return to_inputs(images, next(self.network.parameters()).dtype)
+        return networks.forward_task(to_inputs(images, networks.dtype), assignment, index)
 
     def details(self) -> dict[str, Any]:
         """Returns what a record should say of the sharing beyond the assignment, as plain values."""
@@ -328,34 +326,21 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         self.engine.save_on_exception(not self.engine.ranks.is_distributed)
 
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Returns Adam's parameter groups: weights, gates and what the objective trains, each with its rate and decay.
-
-        Weight decay leaves gates and objective alone, for a value of 0 means something there.
-        """
-        gates = self.network.gate_parameters()
-        known = {id(gate) for gate in gates}
-        weights = [p for p in self.network.parameters() if p.requires_grad and id(p) not in known]
-        trained = [gate for gate in gates if gate.requires_grad]
-        groups = [{"params": weights, "lr": self.lr, "weight_decay": self.weight_decay}]
-        if trained:
-            groups.append({"params": trained, "lr": self.lr * self.scheme.gate_lr_factor, "weight_decay": 0.0})
-        if of_objective := list(self.objective.parameters()):
-            groups.append({"params": of_objective, "lr": self.lr, "weight_decay": 0.0})
-        return groups
-
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Makes Adam over every trainable weight, and the schedule that each step moves on."""
-        optimizer = torch.optim.Adam(self.parameter_groups(), eps=self.adam_eps, fused=True)
         total_steps = self.trainer.estimated_stepping_batches if self.lr_schedule != "constant" else 0
         if total_steps == float("inf"):
             raise ValueError(f"lr_schedule {self.lr_schedule} needs an end: set trainer.max_steps or max_epochs.")
         self._schedule_steps = int(total_steps)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lr_factor(self.lr_schedule, self.warmup_steps, self._schedule_steps)
-        )
+        optimizer = torch.optim.Adam(self._parameter_groups(), eps=self.adam_eps, fused=True)
+        factor = lr_factor(self.lr_schedule, self.warmup_steps, self._schedule_steps)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         # The interval is for LearningRateMonitor; Lightning itself steps no schedule under manual optimization.
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _parameter_groups(self) -> list[dict[str, Any]]:
+        gate_lr = self.lr * self.scheme.gate_lr_factor
+        return parameter_groups(self.network, self.objective, self.lr, gate_lr, self.weight_decay)
 
     def on_train_start(self) -> None:
         """Refuses to train if the processes would not train the same networks; makes up for a missed evaluation."""
@@ -379,7 +364,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
             rank_zero_info(f"{ranks.world_size} processes; each {what} (data.distribute: {ranks.distribute}).")
         self._go_on_with_schedule()
         self.progress.begin(self.trainer)
-        self._stop_if_all_have()
+        self._stop_if_all_tasks_have()
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Makes the scheme's step: an update of pi, where one is searched, and one of the weights."""
@@ -423,8 +408,11 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         """Logs the errors under `validation_prefix`, and judges by them which tasks stop."""
         self._finish_evaluation(self.validation_prefix)
         if self.stopping is not None and self.trainer.state.fn == "fit" and not self.trainer.sanity_checking:
-            self._judge(self.stopping)
-            self._stop_if_all_have()
+            network, assignment = self.evaluated_network, self.assignment
+            counts = self.errors.compute()[:, :2].round().to(torch.int64)
+            for note in self.stopping.judge(network, assignment, counts, self.global_step, self.task_names):
+                rank_zero_info(note)
+            self._stop_if_all_tasks_have()
         self.progress.evaluated(self.trainer)
 
     def on_validation_end(self) -> None:
@@ -465,7 +453,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         networks, assignment = self.inference_network(batch.task)
         if networks is self.evaluated_network:
             assignment = self._evaluated_assignment
-        logits = networks.forward_task(self._to_inputs(batch.images), assignment, batch.task)
+        logits = networks.forward_task(to_inputs(batch.images, networks.dtype), assignment, batch.task)
         self.errors.update(batch.task, logits, batch.labels)
 
     def _finish_evaluation(self, prefix: str) -> None:
@@ -477,17 +465,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         for name, value in evaluation.as_metrics().items():
             self.log(name, value, batch_size=1, prog_bar=name == f"{prefix}/error")
 
-    def _judge(self, stopping: EarlyStopping) -> None:
-        counts = self.errors.compute()[:, :2].round().to(torch.int64).tolist()  # images, wrong
-        missing = [self.task_names[task] for task in stopping.tasks_in_training() if counts[task][0] == 0]
-        if missing:
-            raise ValueError(f"Early stopping needs validation images of every task; there are none of {missing}.")
-        wrong = [row[1] for row in counts]
-        network, assignment = self.evaluated_network, self.assignment
-        for sentence in stopping.judge(network, assignment, wrong, self.global_step, self.task_names):
-            rank_zero_info(sentence)
-
-    def _stop_if_all_have(self) -> None:
+    def _stop_if_all_tasks_have(self) -> None:
         if not self.update.tasks_in_training():
             self.trainer.should_stop = True
 
@@ -496,14 +474,14 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Makes the checkpoint one of a complete step, and adds what its state and options do not say."""
         checkpoint["lws_method"] = f"{type(self).__module__}.{type(self).__qualname__}"
-        checkpoint["lws_data"] = self.data_record.as_plain()
+        checkpoint["lws_data"] = self.data_record.to_json()
         checkpoint["lws_schedule_steps"] = self._schedule_steps
         checkpoint["lws_identity"] = self.identity
         self.progress.save(self.trainer, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Obeys or refuses options that differ from the checkpoint's (see `resume`), and notes how far its run was."""
-        self._data_record = DataRecord.from_plain(checkpoint.get("lws_data"), len(self.task_names))
+        self._data_record = DataRecord.from_json(checkpoint["lws_data"])
         if trainer_of(self) is None or not self.trainer.training:
             return
         self._saved_schedule_steps = checkpoint["lws_schedule_steps"]
@@ -511,7 +489,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         # Lightning casts the module after loading, so that float64 weights would be rounded on their way.
         self.trainer.precision_plugin.convert_module(self)
         compare_options(self, checkpoint["lws_identity"])
-        apply_adam_options(checkpoint, self.parameter_groups(), self.adam_eps)
+        apply_adam_options(checkpoint, self._parameter_groups(), self.adam_eps)
 
     def _go_on_with_schedule(self) -> None:
         """Takes the rate of this run's schedule, and says so where the checkpoint's ends at another step."""

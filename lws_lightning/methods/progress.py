@@ -47,7 +47,7 @@ class FitProgress:
         """
         file = Path(str(trainer.ckpt_path))
         if "lws_evaluation" not in checkpoint:
-            raise ValueError(f"{file} is no checkpoint of a run of lws_lightning.")
+            raise ValueError(f"{file} is not a checkpoint of a run of lws_lightning.")
         if file.name.startswith("hpc_ckpt"):
             raise ValueError(
                 f"Lightning has found {file}, which a SLURM job has left in the middle of a step, and would go on from "

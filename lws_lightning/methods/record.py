@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from lws_lightning.records import Record
 
 __all__ = ["DataRecord"]
 
@@ -14,7 +16,7 @@ _BYTES = 255.0
 
 
 @dataclass(frozen=True)
-class DataRecord:
+class DataRecord(Record):
     """How images become the network's input, and what the classes are called.
 
     Attributes:
@@ -22,8 +24,8 @@ class DataRecord:
         class_names: Of each task in order; None where the classes have no names, or they are not known.
     """
 
-    preprocessing: dict[str, Any] | None = None
-    class_names: list[list[str] | None] = field(default_factory=list)
+    preprocessing: dict[str, Any] | None
+    class_names: list[list[str] | None]
 
     @classmethod
     def of(cls, datamodule: Any, num_classes: Sequence[int]) -> "DataRecord":
@@ -46,17 +48,6 @@ class DataRecord:
         # Through JSON, so that a checkpoint holds plain values only, whatever a DataModule returns.
         plain = None if preprocessing is None else json.loads(json.dumps(dict(preprocessing), default=float))
         return cls(plain, fitting)
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any] | None, num_tasks: int) -> "DataRecord":
-        """Reads what `as_plain` wrote; None gives an empty record."""
-        if plain is None:
-            return cls(None, [None] * num_tasks)
-        return cls(plain["preprocessing"], list(plain["class_names"]))
-
-    def as_plain(self) -> dict[str, Any]:
-        """Returns the record as plain values."""
-        return asdict(self)
 
     def normalization(self, channels: int) -> tuple[list[float], list[float]] | None:
         """Returns mean and deviation of each channel for images in [0, 1], or None if they are used as they are.

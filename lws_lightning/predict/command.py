@@ -40,7 +40,7 @@ def predict(arguments: Sequence[str]) -> None:
         # The old name is deprecated, the new one came with jsonargparse 4.49.
         instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
         trainer_options = dict(instantiate(options).trainer)
-        method = method_from_checkpoint(find_checkpoint(options.ckpt_path), options.trust_network, options.method)
+        method = method_from_checkpoint(find_checkpoint(options.ckpt_path), options.trust_network)
         tasks = _tasks(method, options.task)
         writer = PredictionWriter(options.out, method.task_names, method.data_record.class_names, options.top_k)
         decoder = decoder_for(method.data_record, method.image_shape)
@@ -97,9 +97,6 @@ def _parser() -> LightningArgumentParser:
         "--trust_network",
         action="store_true",
         help="let the checkpoint name code to import (network: package.module:f)",
-    )
-    parser.add_argument(
-        "--method", type=str, default=None, help="the method's class, if the checkpoint does not say it"
     )
     parser.add_lightning_class_args(Trainer, "trainer")
     parser.set_defaults({f"trainer.{name}": value for name, value in _OF_NO_USE.items()})

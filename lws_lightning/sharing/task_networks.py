@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, convert_batch_norms, norms_of
@@ -44,6 +45,11 @@ class TaskNetworks(nn.Module, ABC):
     @abstractmethod
     def weights_per_layer(self) -> list[int]:
         """How many blocks each learned layer has; L numbers."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the weights, which images must have."""
+        return next(self.parameters()).dtype
 
     @abstractmethod
     def forward_task(self, images: Tensor, assignment: Any, task: int) -> Tensor:

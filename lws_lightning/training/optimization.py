@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LRSchedule", "clear_gradients", "lr_factor", "obey_schedule", "total_norm"]
+from lws_lightning.sharing import TaskNetworks
+from lws_lightning.training.objective import Objective
+
+__all__ = ["LRSchedule", "clear_gradients", "lr_factor", "obey_schedule", "parameter_groups", "total_norm"]
 
 LRSchedule = Literal["constant", "linear", "cosine"]
 """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step."""
@@ -56,3 +59,28 @@ def obey_schedule(schedule: torch.optim.lr_scheduler.LambdaLR) -> None:
     groups = zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True)
     for group, base, factor in groups:
         group["lr"] = base * factor(schedule.last_epoch)
+
+
+def parameter_groups(
+    network: TaskNetworks, objective: Objective, lr: float, gate_lr: float, weight_decay: float
+) -> list[dict[str, Any]]:
+    """Returns the groups of an optimizer, each with `params`, `lr` and `weight_decay`.
+
+    Weight decay leaves gates and what the objective trains alone, for a value of 0 means something there.
+
+    Args:
+        network: Its weights and gates.
+        objective: Its parameters.
+        lr: The learning rate of weights and objective.
+        gate_lr: That of gates.
+        weight_decay: That of weights.
+    """
+    gates = network.gate_parameters()
+    known = {id(gate) for gate in gates}
+    weights = [p for p in network.parameters() if p.requires_grad and id(p) not in known]
+    groups = [
+        (weights, lr, weight_decay),
+        ([gate for gate in gates if gate.requires_grad], gate_lr, 0.0),
+        (list(objective.parameters()), lr, 0.0),
+    ]
+    return [{"params": params, "lr": rate, "weight_decay": decay} for params, rate, decay in groups if params]

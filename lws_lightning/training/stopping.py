@@ -73,7 +73,7 @@ class EarlyStopping(nn.Module):
         self,
         network: TaskNetworks,
         assignment: Tensor | None,
-        wrong: Sequence[int],
+        counts: Tensor,
         step: int,
         task_names: Sequence[str],
     ) -> list[str]:
@@ -82,20 +82,26 @@ class EarlyStopping(nn.Module):
         Args:
             network: The networks that were evaluated.
             assignment: `(L, T)`, what they were evaluated under.
-            wrong: Wrong predictions of each of the T tasks.
+            counts: `(T, 2)` int64, how many images of each task were evaluated, and how many predictions were wrong.
             step: Of the evaluation.
             task_names: Of the T tasks.
 
         Returns:
             Sentences about the tasks that stop now.
+
+        Raises:
+            ValueError: If a task in training has no images.
         """
+        missing = [task_names[task] for task in self.tasks_in_training() if int(counts[task, 0]) == 0]
+        if missing:
+            raise ValueError(f"Early stopping needs validation images of every task; there are none of {missing}.")
         if int(self.judged_step) == step:
             return []
         self.judged_step.fill_(step)
         stopped = []
         for task in self.tasks_in_training():
-            best = int(self.best_wrong[task])
-            if 0 <= best <= wrong[task]:
+            best, wrong = int(self.best_wrong[task]), int(counts[task, 1])
+            if 0 <= best <= wrong:
                 self.waited[task] += 1
                 if int(self.waited[task]) == self.patience:
                     stopped.append(f"{task_names[task]} stops; its best step was {int(self.best_step[task])}.")
@@ -103,7 +109,7 @@ class EarlyStopping(nn.Module):
             kept, current = self.best.task_modules(self.best_assignment, task), network.task_modules(assignment, task)
             for ours, theirs in zip(kept, current, strict=True):
                 ours.load_state_dict(theirs.state_dict())
-            self.best_wrong[task], self.best_step[task], self.waited[task] = wrong[task], step, 0
+            self.best_wrong[task], self.best_step[task], self.waited[task] = wrong, step, 0
         return stopped
 
     def details(self, task_names: Sequence[str]) -> dict[str, Any]:

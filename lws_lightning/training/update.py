@@ -249,10 +249,9 @@ class WeightUpdate:
 
     def _own_inputs(self, images: Tensor, tasks: range) -> Tensor:
         """Returns the input of the networks for the tasks at some positions; what stands at the others is undefined."""
-        dtype = next(self.network.parameters()).dtype
         if len(tasks) == len(images):
-            return to_inputs(images, dtype)
-        computed = to_inputs(images[tasks.start : tasks.stop], dtype)
+            return to_inputs(images, self.network.dtype)
+        computed = to_inputs(images[tasks.start : tasks.stop], self.network.dtype)
         inputs = computed.new_empty(images.shape)
         inputs[tasks.start : tasks.stop] = computed
         return inputs

@@ -32,11 +32,11 @@ def test_files_go_into_the_runs_folder(trained, lws):
     assert (trained[0].parent.parent / "exported" / "größe.x.pt").is_file()
 
 
-def test_an_old_checkpoint_is_exported_with_a_note(trained, lws, tmp_path, capsys):
+def test_a_checkpoint_without_preprocessing_is_exported_with_a_note(trained, lws, tmp_path, capsys):
     content = torch.load(trained[0], weights_only=True)
-    del content["lws_data"]
-    torch.save(content, tmp_path / "old.ckpt")
-    lws("export", "--ckpt_path", tmp_path / "old.ckpt", "--task", "größe x", "--format", "state_dict")
+    content["lws_data"] = {"preprocessing": None, "class_names": [None] * len(NAMES)}
+    torch.save(content, tmp_path / "bare.ckpt")
+    lws("export", "--ckpt_path", tmp_path / "bare.ckpt", "--task", "größe x", "--format", "state_dict")
     assert "does not say how its images were made" in capsys.readouterr().out
     metadata = torch.load(tmp_path / "exported" / f"{file_names(NAMES)[0]}.pt", weights_only=True)["metadata"]
     assert metadata["preprocessing"] is None

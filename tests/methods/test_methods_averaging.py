@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import Callback, EMAWeightAveraging
 from small import assert_same, digits, learned, make, state_of
 
 from lws_lightning import IndependentEarlyStopping, task_network
+from lws_lightning.training import to_inputs
 from lws_lightning.training.averaging import decay_at
 
 TRAINER = {"val_check_interval": 5, "check_val_every_n_epoch": None}
@@ -71,10 +72,10 @@ def test_evaluation_test_prediction_and_export_use_the_average(quiet_trainer, tm
     assert record["evaluation"]["error"] == pytest.approx(tested["test/error"])
     images = data.examples("test")[0][0][:9]
     module.eval()
-    expected = module.average.forward_task(module._to_inputs(images), module.assignment, 0)
+    expected = module.average.forward_task(to_inputs(images, module.dtype), module.assignment, 0)
     torch.testing.assert_close(module(images, 0), expected, rtol=0, atol=0)
     torch.testing.assert_close(task_network(module, 0)(images / 255), expected)
-    current = module.network.forward_task(module._to_inputs(images), module.assignment, 0)
+    current = module.network.forward_task(to_inputs(images, module.dtype), module.assignment, 0)
     assert not torch.allclose(current, expected)
 
 

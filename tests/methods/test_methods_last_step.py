@@ -182,5 +182,5 @@ def test_a_checkpoint_of_another_program_is_refused(quiet_trainer, tmp_path):
     checkpoint = torch.load(tmp_path / "mine.ckpt", weights_only=True)
     del checkpoint["lws_evaluation"]
     torch.save(checkpoint, tmp_path / "other.ckpt")
-    with pytest.raises(ValueError, match=r"other\.ckpt is no checkpoint of a run of lws_lightning"):
+    with pytest.raises(ValueError, match=r"other\.ckpt is not a checkpoint of a run of lws_lightning"):
         quiet_trainer(max_steps=4).fit(learned(digits()), digits(), ckpt_path=tmp_path / "other.ckpt")

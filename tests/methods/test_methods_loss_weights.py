@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from lws_lightning import IndependentEarlyStopping, RoutingNetworks, UncertaintyWeighting
 from lws_lightning.search import rank_utilities
+from lws_lightning.training import to_inputs
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 WEIGHTS = [1.0, 5.0, 0.5, 2.0]
@@ -17,7 +18,7 @@ def explicit_gradients(module, batch, population, weights):
     module.double()
     for parameter in module.parameters():
         parameter.grad = None
-    images = module._to_inputs(batch.images)
+    images = to_inputs(batch.images, module.dtype)
     total, share = 0.0, sum(weights)
     for assignment in population:
         one = assignment.unsqueeze(0)

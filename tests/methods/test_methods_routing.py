@@ -9,6 +9,7 @@ from lws_lightning import RoutingNetworks
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import RoutingPolicy
 from lws_lightning.search.policy import project_onto_simplex
+from lws_lightning.training import to_inputs
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 OWN = F.one_hot(torch.arange(4), 4).double().repeat(2, 1, 1).tolist()  # block t for task t, at both layers
@@ -151,7 +152,7 @@ def test_the_reward_is_the_mean_of_plus_and_minus_one(quiet_trainer, monkeypatch
     twin = make(RoutingNetworks, data)
     quiet_trainer(max_steps=1, limit_val_batches=0).fit(module, datamodule=data)
     ((route, rewards),) = seen
-    logits = twin.network(twin._to_inputs(batch.images), route.unsqueeze(0))
+    logits = twin.network(to_inputs(batch.images, twin.dtype), route.unsqueeze(0))
     for task in range(4):
         hits = (logits[task][0].argmax(-1) == batch.labels[task]).float()
         assert float(rewards[task]) == pytest.approx(float((2 * hits - 1).mean()))

@@ -18,6 +18,7 @@ from torch import nn
 from lws_lightning import Sluice
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 from lws_lightning.randomness import generator_for
+from lws_lightning.training import to_inputs
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 
@@ -103,7 +104,7 @@ def test_prediction_and_training_agree_in_eval_mode():
     data = digits()
     batch = batch_of(data)
     module = randomised(data).eval()
-    logits = module.network(module._to_inputs(batch.images), None)
+    logits = module.network(to_inputs(batch.images, module.dtype), None)
     for task in range(4):
         torch.testing.assert_close(module(batch.images[task], task), logits[task][0], **EXACT)
 

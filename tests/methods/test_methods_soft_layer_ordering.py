@@ -14,6 +14,7 @@ from lws_lightning.methods.soft_layer_ordering import longest_run
 from lws_lightning.networks import cifar100_convnet, dkl_convnet, omniglot_convnet, resnet18_cifar100
 from lws_lightning.randomness import generator_for
 from lws_lightning.sharing.batch_norm import restore_batch_norms
+from lws_lightning.training import to_inputs
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 ORDERS = [[0, 1, 2], [2, 0, 1], [1, 0, 2], [1, 1, 1]]  # of each task, the layer at each depth
@@ -81,7 +82,7 @@ def test_in_eval_mode_too_one_hot_scales_make_the_permuted_network():
     order = [2, 0, 1]
     module.network.scales[0].data = 1e4 * F.one_hot(torch.tensor(order), 3).double()
     with torch.no_grad():
-        module.network(module._to_inputs(batch.images), None)
+        module.network(to_inputs(batch.images, module.dtype), None)
         module.network.commit_running_stats()
         chain = [twin.network.layers[0].copies[0], *(twin.network.layers[1].copies[i] for i in order)]
         permuted = torch.nn.Sequential(*(restore_batch_norms(block, task=0) for block in chain), twin.network.heads[0])

@@ -144,16 +144,20 @@ def test_a_checkpoint_says_what_the_data_were(checkpoint):
     assert torch.equal(task_network(again, 1)(images), task_network(method, 1)(images))
 
 
-def test_an_old_checkpoint_has_no_record(checkpoint, tmp_path):
-    path, _ = checkpoint
-    content = torch.load(path, weights_only=True)
-    del content["lws_data"], content["lws_method"]
-    torch.save(content, tmp_path / "old.ckpt")
-    with pytest.raises(ValueError, match=r"does not say which method it is of.*--method NAME.*LearnedWeightSharing"):
-        method_from_checkpoint(tmp_path / "old.ckpt")
-    again = method_from_checkpoint(tmp_path / "old.ckpt", method="LearnedWeightSharing")
+def test_what_no_method_of_this_package_saved_is_refused(checkpoint, tmp_path):
+    content = torch.load(checkpoint[0], weights_only=True)
+    del content["lws_method"]
+    torch.save(content, tmp_path / "other.ckpt")
+    with pytest.raises(ValueError, match=r"other\.ckpt is not a checkpoint of a method of lws_lightning"):
+        method_from_checkpoint(tmp_path / "other.ckpt")
+
+
+def test_data_that_say_nothing_leave_an_empty_record(checkpoint, tmp_path):
+    content = torch.load(checkpoint[0], weights_only=True)
+    content["lws_data"] = {"preprocessing": None, "class_names": [None] * 3}
+    torch.save(content, tmp_path / "silent.ckpt")
+    again = method_from_checkpoint(tmp_path / "silent.ckpt")
     assert again.data_record.preprocessing is None
-    assert again.data_record.class_names == [None] * 3
     assert "normalize" not in dict(task_network(again, 0).named_children())
 
 
@@ -179,7 +183,7 @@ def test_files_that_are_no_checkpoints_are_named(tmp_path):
     torch.save({"a": 1}, tmp_path / "other.ckpt")
     with pytest.raises(ValueError, match=r"text\.ckpt cannot be read as a checkpoint"):
         method_from_checkpoint(tmp_path / "text.ckpt")
-    with pytest.raises(ValueError, match=r"other\.ckpt is no checkpoint of a method"):
+    with pytest.raises(ValueError, match=r"other\.ckpt is not a checkpoint of a method"):
         method_from_checkpoint(tmp_path / "other.ckpt")
     with pytest.raises(FileNotFoundError, match=r"no checkpoint .*none\.ckpt"):
         method_from_checkpoint(tmp_path / "none.ckpt")

@@ -5,6 +5,7 @@ import torch
 from small import assert_resumes_bit_for_bit, batch_of, digits, fixed, losses_and_gradients, make
 
 from lws_lightning import UncertaintyWeighting
+from lws_lightning.training import to_inputs
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 S = torch.tensor([0.5, -1.0, 0.0, 2.0], dtype=torch.float64)
@@ -30,7 +31,7 @@ def test_losses_are_weighted_as_kendall_says(bound):
     losses, gradients = losses_and_gradients(module, batch, module.assignment.unsqueeze(0))
     # dL/ds of mean_t (exp(-s_t) L_t + s_t / 2)
     torch.testing.assert_close(gradients.pop("objective.log_variances"), (0.5 - (-S).exp() * losses[0]) / 4, **EXACT)
-    logits = full.network(full._to_inputs(batch.images), full.assignment.unsqueeze(0))
+    logits = full.network(to_inputs(batch.images, full.dtype), full.assignment.unsqueeze(0))
     each = [torch.nn.functional.cross_entropy(out[0], label) for out, label in zip(logits, batch.labels, strict=True)]
     torch.testing.assert_close(losses[0], torch.stack(each).detach(), **EXACT)
     ((torch.stack(each) / S.exp()).sum() / 4).backward()

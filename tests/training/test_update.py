@@ -20,6 +20,10 @@ def blueprint_of(data, seed=3):
     return Blueprint(tiny_network(shape), info["task_names"], info["num_classes"], shape, seed)
 
 
+def counts(*wrong):
+    return torch.tensor([[9, each] for each in wrong])
+
+
 def update_of(scheme, names, lr=0.01, **options):
     scheme.network.double()
     optimizer = torch.optim.SGD(scheme.network.parameters(), lr=lr, momentum=0.9)
@@ -89,8 +93,8 @@ def test_a_stopped_task_leaves_shared_weights_to_the_others():
     stopping = EarlyStopping(scheme.unshared(), patience=1)
     update = update_of(scheme, data.task_names, stopping=stopping)
     stopping.double()
-    stopping.judge(scheme.network, scheme.assignment, [3, 3, 3, 3], 0, data.task_names)
-    assert stopping.judge(scheme.network, scheme.assignment, [3, 2, 2, 2], 1, data.task_names) == [
+    stopping.judge(scheme.network, scheme.assignment, counts(3, 3, 3, 3), 0, data.task_names)
+    assert stopping.judge(scheme.network, scheme.assignment, counts(3, 2, 2, 2), 1, data.task_names) == [
         f"{data.task_names[0]} stops; its best step was 0."
     ]
     kept = scheme.network.forward_task(to_inputs(batch.images, torch.float64)[0], scheme.assignment, 0)
