@@ -8,6 +8,7 @@ from odd_tasks import CLASSES, NAMES, as_network_input, in_unit_range, train
 from small import digits, equal_layers, learned, make, tiny_network
 from torch import nn
 
+from lws_lightning.training import to_inputs
 from lws_lightning import (
     CrossStitch,
     FixedSharing,
@@ -205,7 +206,7 @@ def test_methods_that_mix_blocks_keep_statistics_of_each_task_too(kind):
     network = equal_layers if kind is SoftLayerOrdering else tiny_network
     method = make(kind, data, network=network, running_stats="per_task").double().train()
     data.setup()
-    images = method._to_inputs(data.train_dataloader().dataset[0].sgd.images)
+    images = to_inputs(data.train_dataloader().dataset[0].sgd.images, method.dtype)
     method.network(images, None)
     method.network.commit_running_stats()
     norms = [norm for norm in method.network.norms() if norm.running_mean.dim() == 2]
