@@ -4,9 +4,10 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from matplotlib.figure import Figure
@@ -18,21 +19,14 @@ from lws_lightning.results.drawing import Line, Style, entropy_figure, error_fig
 from lws_lightning.results.group_sizes import group_shares, read_assignments, size_bins, sizes_text
 from lws_lightning.results.grouping import Row, Section
 from lws_lightning.results.runs import Run
+from lws_lightning.results.table import Column, Table
 from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeoff_points
 
-__all__ = ["KINDS", "Numbers", "Picture", "section_pictures"]
+__all__ = ["KINDS", "Picture", "section_pictures"]
 
 Kind = Literal["error", "entropy", "parameters", "groups", "affinity", "assignment"]
 KINDS: tuple[str, ...] = get_args(Kind)
 """What the name of a figure begins with."""
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """The numbers of a figure as a table: a header and rows of cells, the first column being text."""
-
-    header: tuple[str, ...]
-    body: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class Picture:
     png: bytes
     svg: str
     width: float
-    numbers: Numbers | None = None
+    numbers: Table[Any] | None = None
 
 
 def section_pictures(
@@ -217,7 +211,6 @@ def _sharing_pictures(
         f"Share of tasks that share a layer's weights within a group of exactly t tasks, over the final assignments of "
         f"{len(found)} run{'s' * (len(found) != 1)} (row {row.letter})."
     )
-    header = ("layer", *(sizes_text(each, tasks) for each in bins))
     alone = "; ".join(f"{layer} {values[0]:.0f} %" for layer, values in zip(layers, cells, strict=True))
     pictures = [
         _picture(
@@ -226,9 +219,15 @@ def _sharing_pictures(
             group_sizes_figure(shares, layers, "How many tasks share a layer", where),
             caption,
             f"Stacked bars by layer for {where}. Tasks that share with nobody: {alone}. All numbers are below.",
-            Numbers(
-                header,
-                tuple((layer, *(f"{v:.1f} %" for v in values)) for layer, values in zip(layers, cells, strict=True)),
+            Table(
+                list(zip(layers, cells, strict=True)),
+                [
+                    Column("layer", lambda item: item[0], "layer", text=True),
+                    *(
+                        Column(heading, partial(_share_of, place), heading, "{:.1f} %")
+                        for place, heading in enumerate(sizes_text(each, tasks) for each in bins)
+                    ),
+                ],
             ),
         )
     ]
@@ -273,9 +272,15 @@ def _affinity_picture(section: Section, affinity: Affinity) -> Picture:
     return _picture("affinity", stem, figure, caption, alt)
 
 
-def _picture(kind: Kind, stem: str, figure: Figure, caption: str, alt: str, numbers: Numbers | None = None) -> Picture:
+def _picture(
+    kind: Kind, stem: str, figure: Figure, caption: str, alt: str, numbers: Table[Any] | None = None
+) -> Picture:
     png, svg = picture_png(figure, dpi=150), picture_svg(figure)
     return Picture(f"{kind}_{stem}", caption, alt, png, svg, float(figure.get_figwidth()), numbers)
+
+
+def _share_of(place: int, item: tuple[str, list[float]]) -> float:
+    return item[1][place]
 
 
 def _letters(rows: Sequence[Row]) -> str:

@@ -118,7 +118,7 @@ def test_pictures_of_a_section(write_study, tmp_path):
     assert "rows A, B, C" in error.caption
     assert "full 20.50 %; none 16.00 %; learned 11.00 %" in error.alt
     assert "0.600 to 0.110 nats" in entropy.alt
-    assert groups.numbers.body == (("conv", "66.7 %", "33.3 %"),)
+    assert groups.numbers.cells == [["conv", "66.7 %", "33.3 %"]]
     assert "Share of 3 seeds" in affinity.caption
     assert "low and high 33 %" in affinity.alt
     assert "seed 0 of row C (seed0)" in assignment.caption

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from rich.cells import cell_len
 
 from lws_lightning.results import load_runs, report
 from lws_lightning.results.figures import KINDS
@@ -79,7 +80,7 @@ def test_files(study, capsys):
     assert [(each["row"], each["layer"], each["share_of_seeds"]) for each in pairs] == [
         *(("C", "conv", "0.5"), ("C", "all layers", "0.5"), ("D", "conv", "0.0"), ("D", "all layers", "0.0")),
     ]
-    assert "| C   | learned | low and high" in markdown
+    assert "| C   | learned |   4 | low and high" in markdown
     stable = list(csv.DictReader((out / "stability.csv").open(encoding="utf-8")))
     assert [each["n"] for each in stable] == ["4", "4", "1", "1"]
     assert [each["rand"][:6] for each in stable] == ["0.3333", "0.3333", "", ""]
@@ -150,6 +151,18 @@ def test_without_out_nothing_is_written(study, capsys):
     printed = capsys.readouterr().out
     assert "One-sided Mann-Whitney U tests" in printed
     assert "figures/" not in printed
+
+
+def test_a_terminal_gets_tables_that_fit_it(study, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    report([str(study)])
+    printed = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)  # without colours
+    assert max(map(cell_len, printed.splitlines())) <= 80
+    assert "| --" not in printed
+    assert "<b>odd</b> & | co" in printed
+    for heading in ("Digits, 2 tasks", "Runs in each row:", "Left out:", "p (Holm)", "least p", "s/step"):
+        assert heading in printed
 
 
 def test_errors(study, tmp_path_factory):

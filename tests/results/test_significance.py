@@ -11,11 +11,11 @@ from lws_lightning.results.significance import (
     EXACT_TIES,
     NORMAL,
     compare,
-    comparison_rows,
     fewest_runs,
     holm,
     least_p,
     mann_whitney,
+    significance_table,
 )
 
 
@@ -184,7 +184,7 @@ def test_other_options_and_seeds_are_remarked(write_run, tmp_path):
 def test_rows_for_csv(write_study, tmp_path):
     write_study(full=[20, 21, 22, 23], learned=[10, 11, 12, 13])
     section, tests = compared(tmp_path)
-    first, _ = comparison_rows(section, tests, lambda path: path.name)
+    first, _ = significance_table(section, tests, lambda path: path.name).records()
     assert (first["p"], first["holm_tests"], first["n_learned"]) == (pytest.approx(1 / 70), 1, 4)
     assert first["learned_runs"] == ["seed0", "seed1", "seed2", "seed3"]
 

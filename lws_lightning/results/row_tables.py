@@ -1,0 +1,214 @@
+"""The tables of rows and of their runs: errors, what was trained, what a prediction costs."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lws_lightning.results.grouping import Row, Section, deviation
+from lws_lightning.results.options import changed_options
+from lws_lightning.results.runs import Run
+from lws_lightning.results.table import Column, Table
+
+__all__ = ["cost_table", "error_table", "foot_notes", "row_table", "run_table"]
+
+Values = Sequence[float | None]
+
+MAX_TASKS = 8  # more tasks have no columns of their own where people read
+_MARKS = "*†‡§¶"
+_COSTS = ("inference_parameters", "inference_multiply_adds", "latency_seconds")
+
+
+class _Quantity(NamedTuple):
+    """What is measured of each run of a row; see `Column`."""
+
+    name: str
+    values: Callable[[Row], Values]
+    """One for each run in the order of members, None where a run does not have it."""
+    heading: str
+    format: Callable[[Values], str]
+
+
+def row_table(section: Section, folder_name: Callable[[Path], str] = str) -> Table[Row]:
+    """Returns all that is said of the rows of a section.
+
+    For each quantity CSV has its mean, deviation (n - 1, None for one run) and n, the number of runs that have it;
+    readers see `mean ± deviation`, the value of a single run, or a dash where not all runs of a row have it.
+
+    Args:
+        section: One of `group_runs`.
+        folder_name: What a folder is called.
+    """
+    marks = _marks(section)
+
+    def marked(row: Row) -> str:
+        return f"{row.label} {marks.get(row.letter, '')}".strip()
+
+    columns: list[Column[Row]] = [
+        *_origin_columns(section),
+        Column("label", lambda row: row.label, "method", text=True, csv=False),
+        Column(
+            "marked", lambda row: f"{row.label} {marks.get(row.letter, '')}".strip(), "method", text=True, csv=False
+        ),
+        Column("measured", lambda row: row.key.prefix),
+        Column("step", lambda row: row.key.step),
+        Column("images", lambda row: row.key.images),
+        Column("n", lambda row: len(row.members), "n"),
+        Column("diverged", lambda row: len(row.diverged)),
+        Column("seeds", lambda row: list(row.seeds)),
+        Column("runs", lambda row: [folder_name(run.folder) for run in row.runs]),
+        Column("batch", _batch, "batch", "{:.0f}", csv=False),
+    ]
+    for quantity in _quantities(section):
+        columns += _summary(quantity)
+    return Table(section.rows, columns)
+
+
+def error_table(section: Section) -> Table[Row]:
+    """Returns the errors and the cost of the training for readers; with up to 8 tasks each has a column."""
+    tasks = section.task_names if len(section.task_names) <= MAX_TASKS else ()
+    measured = ("error_task_mean", "error", "parameters_in_use", "seconds", "seconds_per_step")
+    caption = f"Error in percent: {section.key}. Mean ± standard deviation (n - 1) over n runs."
+    names = ("row", "network", "marked", "n", *(f"error/{task}" for task in tasks), *measured)
+    return row_table(section).select(names, caption)
+
+
+def cost_table(section: Section) -> Table[Row] | None:
+    """Returns what a prediction costs for readers, None if no run has measured it."""
+    if all(value is None for row in section.rows for name in _COSTS for value in _cost(name, row)):
+        return None
+    caption = (
+        "What a prediction of one task costs, mean over tasks and runs: the parameters that it needs, the "
+        "multiply-adds of convolutions and matrix products for one image, and the time for a batch of images on the "
+        "run's machine. Runs that share a machine are slower."
+    )
+    return row_table(section).select(("row", "label", *_COSTS, "batch"), caption)
+
+
+def run_table(section: Section, folder_name: Callable[[Path], str] = str) -> Table[tuple[Row, int]]:
+    """Returns what was measured of each run, for statistics of one's own; an item is a row and the place of its run.
+
+    Args:
+        section: One of `group_runs`.
+        folder_name: What a folder is called.
+    """
+    items = [(row, place) for row in section.rows for place in range(len(row.members))]
+    columns: list[Column[tuple[Row, int]]] = [
+        *(Column(column.name, partial(_of_row, column.value)) for column in _origin_columns(section)),
+        Column("seed", lambda item: _run(item).seed),
+        Column("run", lambda item: folder_name(_run(item).folder)),
+        Column("measured", lambda item: item[0].members[item[1]].measurement.prefix),
+        Column("step", lambda item: item[0].members[item[1]].measurement.step),
+        Column("images", lambda item: item[0].members[item[1]].measurement.images),
+        *(Column(quantity.name, partial(_of_run, quantity.values)) for quantity in _quantities(section)),
+    ]
+    return Table(items, columns)
+
+
+def foot_notes(section: Section) -> list[str]:
+    """Explains the marks in a section's table: rows that were measured otherwise than most."""
+    marks = _marks(section)
+    texts = {mark: str(row.key) for row in section.rows if (mark := marks.get(row.letter))}
+    return [f"{mark} {text}, not to be compared with the other rows." for mark, text in texts.items()]
+
+
+def _marks(section: Section) -> dict[str, str]:
+    odd = [key for key in dict.fromkeys(row.key for row in section.rows) if key != section.key]
+    marks = {key: _MARKS[i % len(_MARKS)] * (i // len(_MARKS) + 1) for i, key in enumerate(odd)}
+    return {row.letter: marks[row.key] for row in section.rows if row.key in marks}
+
+
+def _origin_columns(section: Section) -> list[Column[Row]]:
+    return [
+        Column("row", lambda row: row.letter, "row", text=True),
+        Column("data", lambda row: section.data),
+        Column("data_options", lambda row: section.variant),
+        Column("network", lambda row: row.network, "network", text=True),
+        Column("method", lambda row: row.method),
+        Column("options", _options_text),
+    ]
+
+
+def _options_text(row: Row) -> str:
+    return ", ".join(f"{name}={value}" for name, value in changed_options(row.method, row.options).items())
+
+
+def _quantities(section: Section) -> list[_Quantity]:
+    whole = _mean("{:,.0f}")
+    return [
+        _Quantity("error", lambda row: row.errors("error"), "all images", _spread),
+        _Quantity("error_task_mean", lambda row: row.errors("error_task_mean"), "task mean", _spread),
+        _Quantity("parameters_in_use", lambda row: [run.parameters_in_use for run in row.runs], "parameters", whole),
+        _Quantity("seconds", lambda row: [run.seconds for run in row.runs], "seconds", whole),
+        _Quantity("seconds_per_step", lambda row: [r.seconds_per_step for r in row.runs], "s/step", _mean("{:.3g}")),
+        _Quantity(_COSTS[0], partial(_cost, _COSTS[0]), "parameters", whole),
+        _Quantity(_COSTS[1], partial(_cost, _COSTS[1]), "million multiply-adds", _mean("{:,.3g}", 1e-6)),
+        _Quantity(_COSTS[2], partial(_cost, _COSTS[2]), "ms a batch", _mean("{:,.3g}", 1e3)),
+        *(_Quantity(f"error/{t}", partial(Row.task_errors, task=t), t, _spread) for t in section.task_names),
+    ]
+
+
+def _summary(quantity: _Quantity) -> list[Column[Row]]:
+    def known(row: Row) -> list[float]:
+        return [value for value in quantity.values(row) if value is not None]
+
+    return [
+        Column(f"{quantity.name}/mean", lambda row: statistics.fmean(known(row)) if known(row) else None),
+        Column(f"{quantity.name}/deviation", lambda row: deviation(known(row))),
+        Column(f"{quantity.name}/n", lambda row: len(known(row))),
+        Column(quantity.name, quantity.values, quantity.heading, quantity.format, csv=False),
+    ]
+
+
+def _spread(values: Values) -> str:
+    """Returns `mean ± deviation`, one value as it is, a dash if one is missing."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return "-"
+    spread = deviation(known)
+    return f"{statistics.fmean(known):.2f}" + ("" if spread is None else f" ± {spread:.2f}")
+
+
+def _mean(form: str, factor: float = 1.0) -> Callable[[Values], str]:
+    """Formats the mean of values times a factor, a dash if one is missing."""
+
+    def text(values: Values) -> str:
+        known = [factor * value for value in values if value is not None]
+        return form.format(statistics.fmean(known)) if len(known) == len(values) else "-"
+
+    return text
+
+
+def _of_row(value: Callable[[Row], Any], item: tuple[Row, int]) -> Any:
+    return value(item[0])
+
+
+def _of_run(values: Callable[[Row], Values], item: tuple[Row, int]) -> float | None:
+    return values(item[0])[item[1]]
+
+
+def _run(item: tuple[Row, int]) -> Run:
+    return item[0].members[item[1]].run
+
+
+def _cost(name: str, row: Row) -> list[float | None]:
+    """Returns a cost of each run, of parameters and multiply-adds the mean over tasks; None if it was not measured."""
+    if name == "latency_seconds":
+        return [_latency(run, "seconds") for run in row.runs]
+    found = []
+    for run in row.runs:
+        by_task: Mapping[str, Mapping[str, float]] = run.record.get("inference") or {}
+        costs = [cost[name.removeprefix("inference_")] for cost in by_task.values()]
+        found.append(statistics.fmean(costs) if costs else None)
+    return found
+
+
+def _latency(run: Run, quantity: str) -> float | None:
+    latency: Mapping[str, float] = run.record.get("latency") or {}
+    return latency.get(quantity)
+
+
+def _batch(row: Row) -> float | None:
+    sizes = {_latency(run, "batch") for run in row.runs}
+    return sizes.pop() if len(sizes) == 1 else None
