@@ -8,12 +8,18 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 
-from lws_lightning.callbacks.affinity import affinity_figure, affinity_of_probabilities
-from lws_lightning.callbacks.drawing import picture_array, picture_png
 from lws_lightning.callbacks.folder import CarefulWriter, is_dry_run, run_folder
-from lws_lightning.callbacks.pictures import assignment_figure, groups_text, probabilities_figure
 from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
 from lws_lightning.callbacks.tags import tags_of
+from lws_lightning.drawing import (
+    affinity_figure,
+    affinity_of_probabilities,
+    assignment_figure,
+    groups_text,
+    picture_array,
+    picture_png,
+    probabilities_figure,
+)
 
 __all__ = ["SharingMonitor"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from lws_lightning.callbacks import affinity_of_assignment, affinity_of_probabilities
+from lws_lightning.drawing import affinity_of_assignment, affinity_of_probabilities
 from lws_lightning.results.group_sizes import read_assignments
 from lws_lightning.results.grouping import Row, Section
 from lws_lightning.results.runs import Run

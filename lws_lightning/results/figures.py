@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from matplotlib.figure import Figure
 
-from lws_lightning.callbacks import affinity_figure, assignment_figure, picture_png, picture_svg
+from lws_lightning.drawing import affinity_figure, assignment_figure, picture_png, picture_svg
 from lws_lightning.results.affinity import Affinity, task_order
 from lws_lightning.results.curves import Band, Curve, band, read_curves
 from lws_lightning.results.drawing import Line, Style, entropy_figure, error_figure, group_sizes_figure

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lws_lightning.callbacks import literal_text
-from lws_lightning.results.drawing import Style, legend_panel
+from lws_lightning.drawing import literal_text
+from lws_lightning.results.drawing import Style, count_along, legend_panel
 from lws_lightning.results.grouping import Row, deviation
 
 __all__ = ["Point", "price_curves", "tradeoff_figure", "tradeoff_points"]
@@ -70,7 +69,7 @@ def tradeoff_figure(points: Sequence[Point], looks: Mapping[str, Style], title: 
         {"color": style.colour, "marker": marker, "linestyle": "", "markersize": 6}
         for style, marker in zip(styles, markers, strict=True)
     ]
-    figure, axes = legend_panel(labels, handles, title, subtitle, "error over all images (%)")
+    sheet, axes = legend_panel(labels, handles, "error over all images (%)")
     for curve in price_curves(points):
         xs, ys = [point.parameters for point in curve], [point.error for point in curve]
         axes.plot(xs, ys, color=looks[curve[0].row.letter].colour, linewidth=1.0, alpha=0.6)
@@ -82,10 +81,8 @@ def tradeoff_figure(points: Sequence[Point], looks: Mapping[str, Style], title: 
         )  # fmt: skip
     axes.set_xlim(left=0)
     axes.margins(x=0.08, y=0.12)
-    axes.set_xlabel("parameters in use, all tasks", size=9)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    return figure
+    count_along(axes, "parameters in use, all tasks")
+    return sheet.finish(title, subtitle)
 
 
 def _price(point: Point) -> float:

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
-from lws_lightning.callbacks import picture_svg
+from lws_lightning.drawing import picture_svg
 from lws_lightning.results import load_runs
 from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.curves import band
