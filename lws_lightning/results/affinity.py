@@ -13,7 +13,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from lws_lightning.drawing import affinity_of_assignment, affinity_of_probabilities
-from lws_lightning.results.group_sizes import read_assignments
+from lws_lightning.results.group_sizes import Assignment, read_assignments
 from lws_lightning.results.grouping import Row, Section
 from lws_lightning.results.runs import Run
 
@@ -69,8 +69,8 @@ class Affinity:
         layers: L names.
         tasks: T names, at least two.
         shares: `(L, T, T)`, the share of runs in which two tasks share a layer in the final assignment, in [0, 1].
-        probable: `(L, T, T)`, the probability by the final search distribution, mean over runs; None if a record does
-            not hold it, as those of older versions.
+        probable: `(L, T, T)`, the probability by the final search distribution, mean over runs; None if a run has
+            no search distribution.
         stability: One for each layer, and the last for all.
     """
 
@@ -91,7 +91,7 @@ class Affinity:
 
 
 def section_affinities(section: Section) -> list[Affinity]:
-    """Returns the affinity for each learned row of a section that has one; see `row_affinity`."""
+    """Returns the affinity of each learned row of a section; see `row_affinity`."""
     found = [row_affinity(section, row) for row in section.rows if row.learned]
     return [each for each in found if each is not None]
 
@@ -104,24 +104,23 @@ def row_affinity(section: Section, row: Row) -> Affinity | None:
         row: The row.
 
     Returns:
-        None with one task, or if no record holds an assignment that fits.
+        None with one task, or if no run has an assignment.
     """
     found, _ = read_assignments(row)
     if not found or len(section.task_names) < 2:
         return None
     runs = tuple(run for run, _ in found)
-    layers = tuple(str(layer) for layer in runs[0].record["layer_names"])
+    record = runs[0].record  # all runs of a row have the same layers and options
     assignments = [assignment for _, assignment in found]
     shares = np.mean([affinity_of_assignment(torch.tensor(each)).numpy() for each in assignments], axis=0)
-    probable = [_probable(run, shares.shape) for run in runs]
-    known = [each for each in probable if each is not None]
-    mean = np.mean(known, axis=0) if len(known) == len(runs) else None
-    found_stability = stability(assignments, layers, _copies(runs, len(layers)))
-    return Affinity(row, runs, layers, section.task_names, shares, mean, tuple(found_stability))
+    probable = [each for each in map(_probable, runs) if each is not None]
+    mean = np.mean(probable, axis=0) if len(probable) == len(runs) else None
+    agreement = tuple(stability(assignments, record["layer_names"], record["weights_per_layer"]))
+    return Affinity(row, runs, tuple(record["layer_names"]), section.task_names, shares, mean, agreement)
 
 
 def stability(
-    assignments: Sequence[Sequence[Sequence[int]]],
+    assignments: Sequence[Assignment],
     layer_names: Sequence[str],
     weights_per_layer: Sequence[int] | None = None,
 ) -> list[Stability]:
@@ -218,23 +217,12 @@ def _with_sum(values: Numbers) -> Numbers:
     return np.append(values, values.sum())
 
 
-def _copies(runs: Sequence[Run], layers: int) -> list[int] | None:
-    """Reads K_l, which is an option: all runs of a row have the same. None if the records do not tell it."""
-    try:
-        sizes = [int(size) for size in runs[0].record["weights_per_layer"]]
-    except (KeyError, TypeError, ValueError):
+def _probable(run: Run) -> Numbers | None:
+    """Reads the affinity of a run's final search distribution, None if it has none."""
+    by_layer = run.record.get("probabilities")
+    if by_layer is None:
         return None
-    return sizes if len(sizes) == layers and min(sizes) > 0 else None
-
-
-def _probable(run: Run, shape: tuple[int, ...]) -> Numbers | None:
-    """Reads the affinity of a run's search distribution, None if its record does not hold it."""
-    try:
-        by_layer = [torch.tensor(layer, dtype=torch.float64) for layer in run.record["probabilities"]]
-        padded = torch.zeros(len(by_layer), shape[1], max(layer.shape[1] for layer in by_layer), dtype=torch.float64)
-        for layer, values in zip(padded, by_layer, strict=True):
-            layer[:, : values.shape[1]] = values
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError):
-        return None
-    found: Numbers = affinity_of_probabilities(padded).numpy()
-    return found if found.shape == shape and bool(np.isfinite(found).all()) else None
+    most = max(len(task) for layer in by_layer for task in layer)
+    padded = [[[*task, *[0.0] * (most - len(task))] for task in layer] for layer in by_layer]
+    found: Numbers = affinity_of_probabilities(torch.tensor(padded, dtype=torch.float64)).numpy()
+    return found

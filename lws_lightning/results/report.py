@@ -2,24 +2,24 @@
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lws_lightning.callbacks import write_atomically
-from lws_lightning.results.affinity import Affinity, section_affinities
+from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.affinity_tables import MAX_LAYERS, affinity_table, pair_table, stability_table
 from lws_lightning.results.document import Block, Bullets, Heading, Image, as_markdown
-from lws_lightning.results.drawing import styles
+from lws_lightning.results.drawing import Style, styles
 from lws_lightning.results.figures import KINDS, Picture, section_pictures
 from lws_lightning.results.grouping import Section, Source, group_runs
 from lws_lightning.results.origin import Origin, machines, row_origin, when
 from lws_lightning.results.row_tables import cost_table, error_table, foot_notes, row_table, run_table
 from lws_lightning.results.runs import Run
-from lws_lightning.results.significance import Comparison, compare, significance_table
+from lws_lightning.results.significance import compare, significance_table
 from lws_lightning.results.table import Table, csv_text
 
 __all__ = ["Report", "comparison_table", "folder_names", "make_report"]
@@ -35,73 +35,34 @@ class Part:
 
     Attributes:
         section: Its rows.
-        comparisons: The tests.
-        folder_name: What a folder is called.
-        origins: How the runs of each row were made.
-        pictures: The figures, none if they were not wanted.
+        errors: The table of the rows, None without a finished run.
+        notes: Sentences that belong to it.
+        folders: The run folders of each row, as sentences.
+        costs: What a prediction costs, None if no run has measured it.
+        tests: The significance tests, None if there is nothing to compare.
+        left_out: Sentences about the runs in no row.
+        sharing: Which tasks share: how far the seeds agree, and the pairs that share most; empty without figures.
+        pictures: The figures, empty if they were not wanted.
         problems: Sentences about runs that a figure has to do without.
-        affinities: Which tasks share in each learned row, none if figures were not wanted.
+        origins: How the runs of each row were made.
+        files: The tables of the CSV files, by their names without ending.
     """
 
     section: Section
-    comparisons: tuple[Comparison, ...]
-    folder_name: Callable[[Path], str] = str
-    origins: tuple[Origin, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    problems: tuple[str, ...] = ()
-    affinities: tuple[Affinity, ...] = ()
-
-    @property
-    def errors(self) -> Table[Any] | None:
-        """The table of the rows, None without a finished run."""
-        return error_table(self.section) if self.section.rows else None
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences that belong to the table of the rows."""
-        return [*foot_notes(self.section), *self.section.notes]
-
-    @property
-    def costs(self) -> Table[Any] | None:
-        """What a prediction costs, None if it was not measured."""
-        return cost_table(self.section)
-
-    @property
-    def tests(self) -> Table[Any] | None:
-        """The tests, None if there is nothing to compare."""
-        return significance_table(self.section, self.comparisons, self.folder_name) if self.comparisons else None
-
-    @property
-    def sharing(self) -> list[Table[Any]]:
-        """Which tasks share: how far the seeds agree, and the pairs that share most; none without a learned row."""
-        if not self.affinities:
-            return []
-        tables = (stability_table(self.section, self.affinities, MAX_LAYERS), pair_table(self.section, self.affinities))
-        return list(tables)
-
-    @property
-    def left_out(self) -> list[str]:
-        """Sentences about the runs in no row."""
-        return [each.text(self.folder_name) for each in self.section.left_out]
-
-    @property
-    def files(self) -> dict[str, Table[Any]]:
-        """The tables of the CSV files, by their names without ending."""
-        tables: tuple[Table[Any], ...] = (
-            row_table(self.section, self.folder_name),
-            run_table(self.section, self.folder_name),
-            significance_table(self.section, self.comparisons, self.folder_name),
-            affinity_table(self.section, self.affinities),
-            stability_table(self.section, self.affinities),
-        )
-        return dict(zip(_TABLES, tables, strict=True))
+    errors: Table[Any] | None
+    notes: list[str]
+    folders: list[str]
+    costs: Table[Any] | None
+    tests: Table[Any] | None
+    left_out: list[str]
+    sharing: list[Table[Any]]
+    pictures: list[Picture]
+    problems: list[str]
+    origins: list[Origin]
+    files: dict[str, Table[Any]]
 
     def blocks(self, figures: str | None = None) -> Iterator[Block]:
-        """Yields the part as text and tables.
-
-        Args:
-            figures: Where the figures lie, seen from the document; None leaves them out.
-        """
+        """Yields the part as text and tables; see `Report.blocks`."""
         yield Heading(self.section.title)
         if self.errors is None:
             yield "No finished runs."
@@ -109,10 +70,11 @@ class Part:
             yield self.errors
             if self.notes:
                 yield "\n".join(self.notes)
-            rows = self.section.rows
-            folders = [f"{row.letter}: {', '.join(self.folder_name(run.folder) for run in row.runs)}" for row in rows]
-            yield Bullets("Runs in each row", folders)
-            yield from filter(None, (self.costs, self.tests))
+            yield Bullets("Runs in each row", self.folders)
+            if self.costs:
+                yield self.costs
+            if self.tests:
+                yield self.tests
         if self.left_out:
             yield Bullets("Left out", self.left_out)
         if figures is not None:
@@ -157,6 +119,8 @@ class Report:
             yield self.summary
         for part in self.parts:
             yield from part.blocks(figures)
+        if not self.parts:
+            yield "No runs."
         if self.machines:
             yield "\n".join(self.machines)
         if self.not_read:
@@ -197,8 +161,8 @@ class Report:
         for part in self.parts:
             for picture in part.pictures:
                 files |= {f"figures/{picture.name}.{ending}": getattr(picture, ending) for ending in _ENDINGS}
-        tables = [part.files for part in self.parts]
-        files |= {f"{name}.csv": csv_text(each[name] for each in tables) for name in _TABLES}
+        for name in _TABLES:
+            files[f"{name}.csv"] = csv_text(part.files[name] for part in self.parts)
         files["report.md"] = self.markdown("figures")
         files["report.html"] = self.html()
         for name, content in files.items():
@@ -225,13 +189,7 @@ def comparison_table(runs: Sequence[Run], problems: Sequence[str] = (), source: 
     Returns:
         Markdown. Errors in percent, mean ± standard deviation (n - 1) over runs; one run shows just its value.
     """
-    blocks: list[Block] = []
-    for section in group_runs(runs, source):
-        blocks += Part(section, tuple(compare(section))).blocks()
-    blocks = blocks or ["No runs."]
-    if problems:
-        blocks.append(Bullets("Not read", problems))
-    return as_markdown(blocks)
+    return replace(make_report(runs, problems, source=source, figures=False), machines=()).markdown()
 
 
 def make_report(
@@ -254,21 +212,7 @@ def make_report(
     folder_name = folder_names(folders)
     sections = group_runs(runs, source)
     looks = styles(sections)
-    parts = []
-    for section in sections:
-        affinities = section_affinities(section) if figures else []
-        pictures, problems = section_pictures(section, looks, folder_name, affinities) if figures else ([], [])
-        parts.append(
-            Part(
-                section,
-                tuple(compare(section)),
-                folder_name,
-                tuple(row_origin(row, folder_name) for row in section.rows),
-                tuple(pictures),
-                tuple(problems),
-                tuple(affinities),
-            )
-        )
+    parts = [_part(section, looks, folder_name, figures) for section in sections]
     averaged = sum(len(row.members) for section in sections for row in section.rows)
     rows = sum(len(section.rows) for section in sections)
     left_out = len(runs) - averaged
@@ -280,15 +224,39 @@ def make_report(
     return Report(tuple(parts), shortened, tuple(machines(sections)), summary)
 
 
+def _part(section: Section, looks: Mapping[str, Style], folder_name: Callable[[Path], str], figures: bool) -> Part:
+    comparisons = compare(section)
+    tests = significance_table(section, comparisons, folder_name)
+    affinities = section_affinities(section) if figures else []
+    pictures, problems = section_pictures(section, looks, folder_name, affinities) if figures else ([], [])
+    sharing: list[Table[Any]] = [stability_table(section, affinities, MAX_LAYERS), pair_table(section, affinities)]
+    return Part(
+        section=section,
+        errors=error_table(section) if section.rows else None,
+        notes=[*foot_notes(section), *section.notes],
+        folders=[f"{row.letter}: {', '.join(folder_name(run.folder) for run in row.runs)}" for row in section.rows],
+        costs=cost_table(section),
+        tests=tests if comparisons else None,
+        left_out=[each.text(folder_name) for each in section.left_out],
+        sharing=sharing if affinities else [],
+        pictures=pictures,
+        problems=problems,
+        origins=[row_origin(row, folder_name) for row in section.rows],
+        files={
+            "table": row_table(section, folder_name),
+            "runs": run_table(section, folder_name),
+            "tests": tests,
+            "affinity": affinity_table(section, affinities),
+            "stability": stability_table(section, affinities),
+        },
+    )
+
+
 def folder_names(folders: Sequence[str | Path]) -> Callable[[Path], str]:
-    """Says how to call run folders.
+    """Returns a function that says what the folder of a run is called, given the folders that were searched.
 
-    Args:
-        folders: Where they were looked for.
-
-    Returns:
-        A function of a path: its part below the only folder; of several, with that folder's name in front where
-        these names differ; otherwise the path itself.
+    It is the path below the only folder; of more than one, with that folder's name in front where these names differ;
+    otherwise the path itself.
     """
     bases = [Path(folder).parent if Path(folder).is_file() else Path(folder) for folder in folders]
     names = [base.resolve().name for base in bases]

@@ -4,16 +4,16 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from lws_lightning.results.grouping import Row, Section, deviation
+from lws_lightning.results.grouping import Member, Row, Section, deviation
 from lws_lightning.results.options import changed_options
-from lws_lightning.results.runs import Run
 from lws_lightning.results.table import Column, Table
 
 __all__ = ["cost_table", "error_table", "foot_notes", "row_table", "run_table"]
 
 Values = Sequence[float | None]
+_RunOfRow = tuple[Row, Member]
 
 MAX_TASKS = 8  # more tasks have no columns of their own where people read
 _MARKS = "*†‡§¶"
@@ -21,13 +21,29 @@ _COSTS = ("inference_parameters", "inference_multiply_adds", "latency_seconds")
 
 
 class _Quantity(NamedTuple):
-    """What is measured of each run of a row; see `Column`."""
+    """What is measured of a run; None where it was not. `format` takes the values of all runs of a row."""
 
     name: str
-    values: Callable[[Row], Values]
-    """One for each run in the order of members, None where a run does not have it."""
+    value: Callable[[Member], float | None]
     heading: str
     format: Callable[[Values], str]
+
+    def values(self, row: Row) -> list[float | None]:
+        return [self.value(member) for member in row.members]
+
+    def of_run(self) -> Column[_RunOfRow]:
+        return Column(self.name, lambda item: self.value(item[1]))
+
+    def of_row(self) -> list[Column[Row]]:
+        def known(row: Row) -> list[float]:
+            return [value for value in self.values(row) if value is not None]
+
+        return [
+            Column(f"{self.name}/mean", lambda row: statistics.fmean(known(row)) if known(row) else None),
+            Column(f"{self.name}/deviation", lambda row: deviation(known(row))),
+            Column(f"{self.name}/n", lambda row: len(known(row))),
+            Column(self.name, self.values, self.heading, self.format, csv=False),
+        ]
 
 
 def row_table(section: Section, folder_name: Callable[[Path], str] = str) -> Table[Row]:
@@ -61,7 +77,7 @@ def row_table(section: Section, folder_name: Callable[[Path], str] = str) -> Tab
         Column("batch", _batch, "batch", "{:.0f}", csv=False),
     ]
     for quantity in _quantities(section):
-        columns += _summary(quantity)
+        columns += quantity.of_row()
     return Table(section.rows, columns)
 
 
@@ -76,7 +92,7 @@ def error_table(section: Section) -> Table[Row]:
 
 def cost_table(section: Section) -> Table[Row] | None:
     """Returns what a prediction costs for readers, None if no run has measured it."""
-    if all(value is None for row in section.rows for name in _COSTS for value in _cost(name, row)):
+    if not any(run.record.get("inference") or run.record.get("latency") for row in section.rows for run in row.runs):
         return None
     caption = (
         "What a prediction of one task costs, mean over tasks and runs: the parameters that it needs, the "
@@ -86,24 +102,23 @@ def cost_table(section: Section) -> Table[Row] | None:
     return row_table(section).select(("row", "label", *_COSTS, "batch"), caption)
 
 
-def run_table(section: Section, folder_name: Callable[[Path], str] = str) -> Table[tuple[Row, int]]:
-    """Returns what was measured of each run, for statistics of one's own; an item is a row and the place of its run.
+def run_table(section: Section, folder_name: Callable[[Path], str] = str) -> Table[_RunOfRow]:
+    """Returns what was measured of each run, for statistics of one's own.
 
     Args:
         section: One of `group_runs`.
         folder_name: What a folder is called.
     """
-    items = [(row, place) for row in section.rows for place in range(len(row.members))]
-    columns: list[Column[tuple[Row, int]]] = [
-        *(Column(column.name, partial(_of_row, column.value)) for column in _origin_columns(section)),
-        Column("seed", lambda item: _run(item).seed),
-        Column("run", lambda item: folder_name(_run(item).folder)),
-        Column("measured", lambda item: item[0].members[item[1]].measurement.prefix),
-        Column("step", lambda item: item[0].members[item[1]].measurement.step),
-        Column("images", lambda item: item[0].members[item[1]].measurement.images),
-        *(Column(quantity.name, partial(_of_run, quantity.values)) for quantity in _quantities(section)),
+    columns: list[Column[_RunOfRow]] = [
+        *(_of_run(column) for column in _origin_columns(section)),
+        Column("seed", lambda item: item[1].run.seed),
+        Column("run", lambda item: folder_name(item[1].run.folder)),
+        Column("measured", lambda item: item[1].measurement.prefix),
+        Column("step", lambda item: item[1].measurement.step),
+        Column("images", lambda item: item[1].measurement.images),
+        *(quantity.of_run() for quantity in _quantities(section)),
     ]
-    return Table(items, columns)
+    return Table([(row, member) for row in section.rows for member in row.members], columns)
 
 
 def foot_notes(section: Section) -> list[str]:
@@ -134,31 +149,44 @@ def _options_text(row: Row) -> str:
     return ", ".join(f"{name}={value}" for name, value in changed_options(row.method, row.options).items())
 
 
+def _of_run(column: Column[Row]) -> Column[_RunOfRow]:
+    return Column(column.name, lambda item: column.value(item[0]))
+
+
 def _quantities(section: Section) -> list[_Quantity]:
     whole = _mean("{:,.0f}")
+    parameters, multiply_adds, latency = _COSTS
     return [
-        _Quantity("error", lambda row: row.errors("error"), "all images", _spread),
-        _Quantity("error_task_mean", lambda row: row.errors("error_task_mean"), "task mean", _spread),
-        _Quantity("parameters_in_use", lambda row: [run.parameters_in_use for run in row.runs], "parameters", whole),
-        _Quantity("seconds", lambda row: [run.seconds for run in row.runs], "seconds", whole),
-        _Quantity("seconds_per_step", lambda row: [r.seconds_per_step for r in row.runs], "s/step", _mean("{:.3g}")),
-        _Quantity(_COSTS[0], partial(_cost, _COSTS[0]), "parameters", whole),
-        _Quantity(_COSTS[1], partial(_cost, _COSTS[1]), "million multiply-adds", _mean("{:,.3g}", 1e-6)),
-        _Quantity(_COSTS[2], partial(_cost, _COSTS[2]), "ms a batch", _mean("{:,.3g}", 1e3)),
-        *(_Quantity(f"error/{t}", partial(Row.task_errors, task=t), t, _spread) for t in section.task_names),
+        _Quantity("error", lambda member: member.measurement.error, "all images", _spread),
+        _Quantity("error_task_mean", lambda member: member.measurement.error_task_mean, "task mean", _spread),
+        _Quantity("parameters_in_use", lambda member: member.run.parameters_in_use, "parameters", whole),
+        _Quantity("seconds", lambda member: member.run.seconds, "seconds", whole),
+        _Quantity("seconds_per_step", lambda member: member.run.seconds_per_step, "s/step", _mean("{:.3g}")),
+        _Quantity(parameters, partial(_task_mean, "parameters"), "parameters", whole),
+        _Quantity(multiply_adds, partial(_task_mean, "multiply_adds"), "million multiply-adds", _mean("{:,.3g}", 1e-6)),
+        _Quantity(latency, lambda member: _latency(member, "seconds"), "ms a batch", _mean("{:,.3g}", 1e3)),
+        *(_Quantity(f"error/{task}", partial(_task_error, task), task, _spread) for task in section.task_names),
     ]
 
 
-def _summary(quantity: _Quantity) -> list[Column[Row]]:
-    def known(row: Row) -> list[float]:
-        return [value for value in quantity.values(row) if value is not None]
+def _task_error(task: str, member: Member) -> float | None:
+    return member.measurement.task_errors.get(task)
 
-    return [
-        Column(f"{quantity.name}/mean", lambda row: statistics.fmean(known(row)) if known(row) else None),
-        Column(f"{quantity.name}/deviation", lambda row: deviation(known(row))),
-        Column(f"{quantity.name}/n", lambda row: len(known(row))),
-        Column(quantity.name, quantity.values, quantity.heading, quantity.format, csv=False),
-    ]
+
+def _task_mean(cost: str, member: Member) -> float | None:
+    """Returns what a prediction costs, mean over tasks."""
+    by_task: Mapping[str, Mapping[str, float]] = member.run.record.get("inference") or {}
+    return statistics.fmean(costs[cost] for costs in by_task.values()) if by_task else None
+
+
+def _latency(member: Member, what: str) -> float | None:
+    latency: Mapping[str, float] = member.run.record.get("latency") or {}
+    return latency.get(what)
+
+
+def _batch(row: Row) -> float | None:
+    sizes = {_latency(member, "batch") for member in row.members}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _spread(values: Values) -> str:
@@ -178,37 +206,3 @@ def _mean(form: str, factor: float = 1.0) -> Callable[[Values], str]:
         return form.format(statistics.fmean(known)) if len(known) == len(values) else "-"
 
     return text
-
-
-def _of_row(value: Callable[[Row], Any], item: tuple[Row, int]) -> Any:
-    return value(item[0])
-
-
-def _of_run(values: Callable[[Row], Values], item: tuple[Row, int]) -> float | None:
-    return values(item[0])[item[1]]
-
-
-def _run(item: tuple[Row, int]) -> Run:
-    return item[0].members[item[1]].run
-
-
-def _cost(name: str, row: Row) -> list[float | None]:
-    """Returns a cost of each run, of parameters and multiply-adds the mean over tasks; None if it was not measured."""
-    if name == "latency_seconds":
-        return [_latency(run, "seconds") for run in row.runs]
-    found = []
-    for run in row.runs:
-        by_task: Mapping[str, Mapping[str, float]] = run.record.get("inference") or {}
-        costs = [cost[name.removeprefix("inference_")] for cost in by_task.values()]
-        found.append(statistics.fmean(costs) if costs else None)
-    return found
-
-
-def _latency(run: Run, quantity: str) -> float | None:
-    latency: Mapping[str, float] = run.record.get("latency") or {}
-    return latency.get(quantity)
-
-
-def _batch(row: Row) -> float | None:
-    sizes = {_latency(run, "batch") for run in row.runs}
-    return sizes.pop() if len(sizes) == 1 else None

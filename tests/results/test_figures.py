@@ -146,12 +146,20 @@ def test_curves_that_diverged_leave_a_gap(write_run, tmp_path):
     assert_legible(entropy_figure([Line("A", full.style, band(runs), runs)], {}, "title", "subtitle"))
 
 
-def test_one_task_and_a_record_without_its_weight_sets(write_run, tmp_path):
-    write_run("a", task_names=["low"], assignment=[[0]], weights_per_layer=None)
+def test_one_task_has_no_affinity(write_run, tmp_path):
+    write_run("a", task_names=["low"], assignment=[[0]])
+    sections = group_runs(load_runs([tmp_path])[0])
+    pictures, problems = section_pictures(sections[0], styles(sections), affinities=section_affinities(sections[0]))
+    assert [picture.name.split("_")[0] for picture in pictures] == ["groups", "assignment"]
+    assert problems == [f"{tmp_path / 'a'}: has no curve.csv. The curves go on without it."]
+
+
+def test_runs_without_an_assignment_have_no_figures_of_the_sharing(write_run, tmp_path):
+    write_run("a", assignment=None)
     sections = group_runs(load_runs([tmp_path])[0])
     pictures, problems = section_pictures(sections[0], styles(sections))
-    assert [picture.name.split("_")[0] for picture in pictures] == ["groups"]
-    assert "its weights_per_layer does not fit its layers" in problems[-1]
+    assert pictures == []
+    assert problems[-1].endswith("its record has no assignment. The figures of the sharing go on without it.")
 
 
 def test_names_that_look_like_formulas_are_drawn_as_they_are(write_study, tmp_path):

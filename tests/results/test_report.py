@@ -184,6 +184,12 @@ def test_only_unfinished_runs(write_run, tmp_path):
     assert (tmp_path / "out/table.csv").read_text() == ""
 
 
+def test_no_runs(tmp_path):
+    result = make_report([], [f"{tmp_path}: no result.json in it."])
+    assert result.markdown().startswith("No runs.")
+    assert (tmp_path / "out/report.html") in result.write(tmp_path / "out")
+
+
 def test_folders_are_relative_to_the_one_given(write_run, tmp_path, monkeypatch):
     write_run("runs/a")
     (tmp_path / "runs/bad").mkdir()

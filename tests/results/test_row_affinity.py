@@ -165,11 +165,10 @@ def test_probabilities_of_the_records(affinities):
     assert cells(pair_table, found)[1][0][-1] == f"{100 * found.probable.mean(0)[found.pairs()[0]]:.1f} %"
 
 
-@pytest.mark.parametrize("damage", [None, [[0.5]], "text", [[[1.0]] * 3], [[[0.5, 0.5]] * 2, [[1.0]] * 2], [[["x"]]]])
-def test_a_record_without_fitting_probabilities_leaves_them_out(affinities, damage):
+def test_a_run_without_probabilities_leaves_them_out(affinities):
     good = [[[0.5, 0.5]] * 3] * 2
     assignments = [[[0, 1, 1], [1, 1, 0]]] * 2
-    (found,) = affinities(assignments, probabilities=[good, damage])
+    (found,) = affinities(assignments, probabilities=[good, None])
     assert found.probable is None
     assert found.shares.shape == (2, 3, 3)
 
