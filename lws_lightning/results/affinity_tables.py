@@ -47,10 +47,7 @@ def stability_table(
 ) -> Table[_Agreement]:
     """Returns how far the seeds agree, by layer.
 
-    Args:
-        section: Section of the rows.
-        affinities: What `section_affinities` returned for it.
-        most_layers: Of rows with more layers only the line for all layers is returned; None keeps all lines.
+    Of rows with more than `most_layers` layers only the line for all layers is returned.
     """
     caption = (
         "Do the seeds agree on which tasks share? Pairs that share: percent of the pairs of tasks; uniform: the same "
@@ -77,12 +74,7 @@ def stability_table(
 
 
 def pair_table(section: Section, affinities: Sequence[Affinity]) -> Table[_Pair]:
-    """Returns the pairs of tasks that share most, for readers; layers have columns where all rows have the same few.
-
-    Args:
-        section: Section of the rows.
-        affinities: What `section_affinities` returned for it.
-    """
+    """Returns the pairs of tasks that share most, for readers; layers have columns where all rows have the same few."""
     caption = (
         f"The pairs of tasks that share most, at most {_MOST_PAIRS} a row: percent of the seeds in which both use the "
         "same weights, as the mean over layers (each counts alike) and by layer. Under pi: the probability by the "
@@ -105,12 +97,7 @@ def pair_table(section: Section, affinities: Sequence[Affinity]) -> Table[_Pair]
 
 
 def affinity_table(section: Section, affinities: Sequence[Affinity]) -> Table[_Pair]:
-    """Returns all pairs of tasks at all layers, and the mean over layers, for CSV.
-
-    Args:
-        section: Section of the rows.
-        affinities: What `section_affinities` returned for it.
-    """
+    """Returns all pairs of tasks at all layers, and the mean over layers, for CSV."""
     columns: list[Column[_Pair]] = [
         *_row_columns(section),
         Column("task", lambda pair: pair.affinity.tasks[pair.tasks[0]]),

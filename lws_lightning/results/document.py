@@ -10,20 +10,14 @@ from rich.text import Text
 
 from lws_lightning.results.table import Table, escape_cell
 
-__all__ = ["Block", "Bullets", "Heading", "Image", "as_markdown", "show"]
+__all__ = ["Block", "Bullets", "Heading", "as_markdown", "show"]
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading.
-
-    Attributes:
-        text: One line.
-        level: 1 for that of the document, 3 for that of a section.
-    """
+    """The heading of a section, one line."""
 
     text: str
-    level: int = 3
 
 
 @dataclass(frozen=True)
@@ -34,22 +28,7 @@ class Bullets:
     items: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Image:
-    """A picture in a file.
-
-    Attributes:
-        path: Seen from the document.
-        alt: What the picture says.
-        caption: Stands below it.
-    """
-
-    path: str
-    alt: str
-    caption: str
-
-
-Block: TypeAlias = str | Heading | Bullets | Image | Table[Any]
+Block: TypeAlias = str | Heading | Bullets | Table[Any]
 """A string is a paragraph; its lines stay lines."""
 
 
@@ -60,12 +39,10 @@ def as_markdown(blocks: Iterable[Block]) -> str:
 
 def _markdown(block: Block) -> str:
     match block:
-        case Heading(text, level):
-            return f"{'#' * level} {escape_cell(text)}\n"
+        case Heading(text):
+            return f"### {escape_cell(text)}\n"
         case Bullets(title, items):
             return f"{title}:\n\n" + "".join(f"- {_escape(item)}\n" for item in items)
-        case Image(path, alt, caption):
-            return f"![{escape_cell(alt)}]({path})\n\n{escape_cell(caption)}\n"
         case Table(caption=caption):
             return f"{_escape(caption)}\n\n{block.markdown()}" if caption else block.markdown()
         case str():
@@ -77,7 +54,7 @@ def _escape(text: str) -> str:
 
 
 def show(blocks: Iterable[Block], console: Console) -> None:
-    """Prints blocks in a terminal, no line wider than it; tables that are too wide continue below. No images."""
+    """Prints blocks in a terminal, no line wider than it; tables that are too wide continue below."""
     for block in blocks:
         match block:
             case Heading(text):

@@ -52,6 +52,12 @@ class Style:
     dashes: tuple[int, tuple[float, ...]]
     marker: str
 
+    @property
+    def line(self) -> dict[str, Any]:
+        """Options of a line in matplotlib."""
+        look = {"color": self.colour, "linestyle": self.dashes, "marker": self.marker}
+        return {**look, "linewidth": 1.8, "markersize": 5}
+
 
 @dataclass(frozen=True)
 class Line:
@@ -95,12 +101,7 @@ def styles(sections: Sequence[Section]) -> dict[str, Style]:
 
 @literal_text()
 def error_figure(lines: Sequence[Line], title: str, subtitle: str) -> tuple[Figure, bool]:
-    """Draws the error during training.
-
-    Args:
-        lines: One for each row, errors in percent.
-        title: First line.
-        subtitle: Second line.
+    """Draws the error in percent during training, a line for each row.
 
     Returns:
         The figure, and whether the axis is cut above: values of the first tenth of the training do not make it
@@ -134,8 +135,8 @@ def entropy_figure(lines: Sequence[Line], uniform: Mapping[str, float], title: s
     Args:
         lines: One for each learned row, with its runs; entropies in nats.
         uniform: By name, the entropy of a uniform distribution in nats, drawn as a level.
-        title: First line.
-        subtitle: Second line.
+        title: Of the figure.
+        subtitle: The line below it.
     """
     sheet, axes = _panel(lines, "mean entropy (nats)")
     top = max([*uniform.values(), *(v for line in lines for v in line.band.high if math.isfinite(v)), 0.1])
@@ -163,11 +164,7 @@ def group_sizes_figure(
 ) -> Figure:
     """Draws in groups of how many tasks weights are shared, a stacked bar for each layer, input first.
 
-    Args:
-        shares: `(L, T)` percent, what `group_shares` returned.
-        layer_names: L names.
-        title: First line.
-        subtitle: Second line.
+    `shares` is what `group_shares` returned, percent of shape `(L, T)`.
     """
     bins = size_bins(len(shares[0]))
     sheet = Sheet([len(layer_names) * _SLOT], [_HEIGHT])
@@ -201,10 +198,7 @@ def group_sizes_figure(
 def legend_panel(labels: Sequence[str], handles: Sequence[Mapping[str, Any]], label: str) -> tuple[Sheet, Axes]:
     """Makes axes with the legend below them.
 
-    Args:
-        labels: Entries of the legend.
-        handles: How the line of each looks, as options of `Line2D`.
-        label: Of the vertical axis.
+    `handles` are options of `Line2D` for each of the labels, `label` is that of the vertical axis.
     """
     sheet = Sheet([_WIDTH], [_HEIGHT])
     axes = sheet.axes()
@@ -228,7 +222,7 @@ def legend_panel(labels: Sequence[str], handles: Sequence[Mapping[str, Any]], la
 
 def _panel(lines: Sequence[Line], label: str) -> tuple[Sheet, Axes]:
     """Makes axes over training steps with the legend below them."""
-    sheet, axes = legend_panel([line.label for line in lines], [_looks(line.style) for line in lines], label)
+    sheet, axes = legend_panel([line.label for line in lines], [line.style.line for line in lines], label)
     count_along(axes, "training step")
     last = max(line.band.steps[-1] for line in lines)
     axes.set_xlim(0, 1.01 * max(last, 1))
@@ -248,11 +242,7 @@ def _draw(axes: Axes, line: Line, band: bool = True) -> None:
     if band:
         axes.fill_between(steps, line.band.low, line.band.high, color=line.style.colour, alpha=0.16, linewidth=0)
     lonely = "." if len(steps) == 1 and not line.style.marker else line.style.marker
-    axes.plot(steps, line.band.mean, markevery=every, **{**_looks(line.style), "marker": lonely})
-
-
-def _looks(style: Style) -> dict[str, Any]:
-    return {"color": style.colour, "linestyle": style.dashes, "marker": style.marker, "linewidth": 1.8, "markersize": 5}
+    axes.plot(steps, line.band.mean, markevery=every, **(line.style.line | {"marker": lonely}))
 
 
 def _style(axes: Axes) -> None:

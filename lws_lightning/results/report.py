@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lws_lightning.callbacks import write_atomically
 from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.affinity_tables import MAX_LAYERS, affinity_table, pair_table, stability_table
-from lws_lightning.results.document import Block, Bullets, Heading, Image, as_markdown
+from lws_lightning.results.document import Block, Bullets, Heading, as_markdown
 from lws_lightning.results.drawing import Style, styles
 from lws_lightning.results.figures import KINDS, Picture, section_pictures
 from lws_lightning.results.grouping import Section, Source, group_runs
@@ -80,7 +80,8 @@ class Part:
         if figures is not None:
             yield from self.sharing
             for picture in self.pictures:
-                yield Image(f"{figures}/{picture.name}.png", picture.alt, picture.caption)
+                yield f"![{picture.alt}]({figures}/{picture.name}.png)"
+                yield picture.caption
                 if picture.numbers:
                     yield picture.numbers
             if self.problems:
@@ -115,7 +116,7 @@ class Report:
             figures: Where the figures lie, seen from the document; None leaves them out.
         """
         if figures is not None:
-            yield Heading("Comparison of runs", level=1)
+            yield "# Comparison of runs"
             yield self.summary
         for part in self.parts:
             yield from part.blocks(figures)

@@ -51,10 +51,7 @@ def row_table(section: Section, folder_name: Callable[[Path], str] = str) -> Tab
 
     For each quantity CSV has its mean, deviation (n - 1, None for one run) and n, the number of runs that have it;
     readers see `mean ± deviation`, the value of a single run, or a dash where not all runs of a row have it.
-
-    Args:
-        section: One of `group_runs`.
-        folder_name: What a folder is called.
+    `folder_name` says what a folder is called.
     """
     marks = _marks(section)
 
@@ -103,12 +100,7 @@ def cost_table(section: Section) -> Table[Row] | None:
 
 
 def run_table(section: Section, folder_name: Callable[[Path], str] = str) -> Table[_RunOfRow]:
-    """Returns what was measured of each run, for statistics of one's own.
-
-    Args:
-        section: One of `group_runs`.
-        folder_name: What a folder is called.
-    """
+    """Returns what was measured of each run, for statistics of one's own."""
     columns: list[Column[_RunOfRow]] = [
         *(_of_run(column) for column in _origin_columns(section)),
         Column("seed", lambda item: item[1].run.seed),

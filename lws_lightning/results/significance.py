@@ -211,10 +211,7 @@ def significance_table(
 ) -> Table[Comparison]:
     """Returns the tests of a section as a table; readers see p (Holm) only where it corrects for more than one test.
 
-    Args:
-        section: One of `group_runs`.
-        comparisons: What `compare` returned for it.
-        folder_name: What a folder is called.
+    `comparisons` is what `compare` returned for the section, `folder_name` says what a folder is called.
     """
     tested = Counter(test.average for test in comparisons if test.p is not None)
     most = max(tested.values(), default=0)

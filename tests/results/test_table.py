@@ -5,7 +5,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from lws_lightning.results.document import Bullets, Heading, Image, as_markdown, show
+from lws_lightning.results.document import Bullets, Heading, as_markdown, show
 from lws_lightning.results.table import Column, Table, csv_text
 
 ITEMS = [("a | b", 1 / 3, ["x", "é"]), ("<i>日本</i>", None, [])]
@@ -81,7 +81,7 @@ def test_names_are_no_markup_in_a_terminal():
 
 
 def test_document_as_markdown():
-    blocks = [Heading("a|b", 1), "two\nlines <x>", Bullets("List", ["<y>"]), Image("f.png", "alt\ntext", "below")]
-    assert as_markdown(blocks) == ("# a\\|b\n\ntwo\nlines \\<x>\n\nList:\n\n- \\<y>\n\n![alt text](f.png)\n\nbelow\n")
+    blocks = [Heading("a|b"), "two\nlines <x>", Bullets("List", ["<y>"])]
+    assert as_markdown(blocks) == "### a\\|b\n\ntwo\nlines \\<x>\n\nList:\n\n- \\<y>\n"
     table = Table([1], [Column("n", lambda item: item, "n")], "What it is.")
     assert as_markdown([table]) == "What it is.\n\n|   n |\n| --: |\n|   1 |\n"
