@@ -38,8 +38,8 @@ class SharingMonitor(Callback):
     files in `pictures/` of the run folder, if it has one (see `run_folder`), with TensorBoard or without.
 
     Args:
-        pictures_every_evaluation: False draws at the end only. With 50 tasks and 20 copies drawing takes about a
-            second.
+        pictures_every_evaluation: False draws at the end only. With 50 tasks and 20 copies drawing takes a few
+            seconds.
     """
 
     def __init__(self, pictures_every_evaluation: bool = True) -> None:

@@ -1,6 +1,5 @@
 """A figure that is as large as its axes and texts need."""
 
-import math
 from collections.abc import Sequence
 
 from matplotlib.artist import Artist
@@ -8,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-__all__ = ["Sheet", "grid_columns", "inches", "text_width", "upright_if_crowded"]
+__all__ = ["Sheet", "inches", "text_width", "upright_if_crowded"]
 
 _MARGIN = 0.15  # inches around title and subtitle
 _TEXTS = 8.0  # inches, enough for all texts beside the axes while these are measured
@@ -113,20 +112,3 @@ def upright_if_crowded(axes: Axes, width: float) -> None:
     labels = axes.get_xticklabels()
     if any(inches(label)[0] > width - 0.08 for label in labels):
         axes.tick_params(axis="x", labelrotation=90)
-
-
-def grid_columns(panels: int, width: float, height: float, beside: float = 0.0) -> int:
-    """Arranges panels in columns so that the whole is close to 3:2, without a nearly empty last row.
-
-    Args:
-        panels: Their number.
-        width: Inches of one with its texts.
-        height: Likewise.
-        beside: Inches of what stands beside all of them.
-    """
-
-    def badness(columns: int) -> float:
-        rows = math.ceil(panels / columns)
-        return abs(math.log((beside + columns * width) / (rows * height) / 1.5)) + 3 * (1 - panels / (rows * columns))
-
-    return min(range(1, panels + 1), key=badness, default=1)
