@@ -83,9 +83,7 @@ def affinity_figure(
     with_layers = layers > 1 and tasks <= _MAX_LAYERS_OF
     values = affinity.detach().double().cpu().numpy()
     matrices = [values.mean(0), *values] if with_layers else [values.mean(0)]
-    titles = (
-        ["mean over layers", *(shorten(name, 20) for name in layer_names)] if layers > 1 else [shorten(layer_names[0])]
-    )
+    titles = ["mean over layers"] * (layers > 1) + [shorten(name, 20) for name in layer_names]
     cell = _cell(tasks)
     number_size = 8 if tasks <= _MAX_NUMBERS_OF else 0
     numbers_of_layers = number_size if layers * tasks * (tasks - 1) <= MAX_NUMBERS else 0

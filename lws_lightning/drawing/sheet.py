@@ -96,7 +96,7 @@ class Sheet:
 
 def inches(artist: Artist) -> tuple[float, float]:
     """Returns width and height of what an artist draws."""
-    figure = artist.get_figure(root=True)
+    figure = artist.get_figure()
     assert figure is not None
     box = artist.get_window_extent()
     return box.width / figure.dpi, box.height / figure.dpi
