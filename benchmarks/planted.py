@@ -21,7 +21,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
-from lws_lightning import FixedSharing, LearnedWeightSharing, MultiTaskDataModule, TaskData
+from lws_lightning import Examples, FixedSharing, LearnedWeightSharing, MultiTaskDataModule, TaskData
 from lws_lightning.methods.learned import Credit
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 from lws_lightning.randomness import generator_for
@@ -100,7 +100,7 @@ class PlantedFamilies(MultiTaskDataModule):
             labels = digits[own]
             train, test = slice(0, IMAGES_PER_TASK), slice(IMAGES_PER_TASK, None)
             noisy = self._with_noise(labels[train], index)
-            tasks.append(TaskData(name, 10, pixels[train], noisy, pixels[test], labels[test], pixels[:0], labels[:0]))
+            tasks.append(TaskData(name, Examples(pixels[train], noisy), Examples(pixels[test], labels[test])))
         return tasks
 
     def _with_noise(self, labels: Tensor, task: int) -> Tensor:

@@ -89,7 +89,7 @@ def _losses(module: LearnedWeightSharing, batch: TaskBatch, population: Tensor, 
         module.network.bfloat16()
         module._dtype = torch.bfloat16  # what Lightning's precision plugin does
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16-mixed"), module.network.evaluating():
-        losses = module.population_losses(batch, population)
+        losses = module.update.losses(batch, population)
     if precision == "bf16-true":
         module.network.float()
         module._dtype = torch.float32

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from lws_lightning.data import MultiTaskDataModule, TaskData
+from lws_lightning.data import Examples, MultiTaskDataModule, TaskData
 
 __all__ = ["PatternTasks"]
 
@@ -44,9 +44,9 @@ class PatternTasks(MultiTaskDataModule):
         generator = torch.Generator().manual_seed(number)
         classes, (_, height, width) = self.class_counts[name], self.image_size
         patterns = torch.rand(classes, 1, height, width, generator=generator) * 128
-        parts: list[Any] = []
-        for size in (self._train_images, self._test_images, 0):
+        parts = []
+        for size in (self._train_images, self._test_images):
             labels = torch.arange(size) % classes
             noise = torch.rand(size, 1, height, width, generator=generator) * 384 - 192
-            parts += [(patterns[labels] + noise + 64).clamp(0, 255).to(torch.uint8), labels]
-        return TaskData(name, classes, *parts)
+            parts.append(Examples((patterns[labels] + noise + 64).clamp(0, 255).to(torch.uint8), labels))
+        return TaskData(name, *parts)

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.plain_loop import PlainLoop
-from lws_lightning.methods.losses import task_losses
-from lws_lightning.methods.optimization import clear_gradients, total_norm
 from lws_lightning.networks import build_network, make_multi_task_network
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import MultiTaskNetwork
+from lws_lightning.training import task_losses
+from lws_lightning.training.optimization import clear_gradients, total_norm
 
 __all__ = ["PI", "WORKLOADS", "Step", "Workload"]
 

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
         DKLMNIST,
         CIFAR100CoarseLabel,
         Digits,
+        Examples,
         ImageFolders,
         MultiTaskDataModule,
         Omniglot,
         TaskData,
     )
+    from lws_lightning.export import task_network
     from lws_lightning.methods import (
         CrossStitch,
         FixedSharing,
@@ -38,6 +40,7 @@ __all__ = [
     "CIFAR100CoarseLabel",
     "CrossStitch",
     "Digits",
+    "Examples",
     "FixedSharing",
     "ImageFolders",
     "IndependentEarlyStopping",
@@ -54,6 +57,7 @@ __all__ = [
     "TaskData",
     "UncertaintyWeighting",
     "UndirectedSharing",
+    "task_network",
 ]
 
 __version__ = "0.1.0"
@@ -63,11 +67,13 @@ _HOMES = {
         "DKLMNIST",
         "CIFAR100CoarseLabel",
         "Digits",
+        "Examples",
         "ImageFolders",
         "MultiTaskDataModule",
         "Omniglot",
         "TaskData",
     ),
+    "export": ("task_network",),
     "methods": (
         "CrossStitch",
         "FixedSharing",

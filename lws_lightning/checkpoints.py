@@ -12,19 +12,19 @@ import yaml
 __all__ = ["Saved", "find_checkpoint", "newest_checkpoint", "read_saved", "run_of"]
 
 _CONFIGS = ("run.yaml", "config.yaml")
-"""What a run folder says of its options: that of a sweep, that of `lws fit`."""
+"""The file with a run's options: that of a sweep, that of `lws fit`."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a checkpoint says of itself; its tensors are not read.
+    """What a checkpoint records about itself; its tensors are not read.
 
     Attributes:
         path: The file.
-        step: Training steps that it has behind it.
-        resumable: Whether a run can go on from it; a file of weights only can be evaluated.
+        step: Number of training steps done.
+        resumable: Whether a run can continue from it; a file with weights only can be evaluated.
         folder: The run folder that it names, None if it names none.
-        started: When its run began, None if it does not say.
+        started: When its run began, None if not recorded.
     """
 
     path: Path
@@ -35,11 +35,11 @@ class Saved:
 
 
 def read_saved(path: Path) -> Saved:
-    """Reads what a checkpoint says of itself.
+    """Reads what a checkpoint records about itself.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it cannot be read as a checkpoint; a kill or a full disk may have left a part of it.
+        ValueError: If it cannot be read as a checkpoint; a kill or a full disk may have truncated it.
     """
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint {path}.")
@@ -51,22 +51,22 @@ def read_saved(path: Path) -> Saved:
         folder = None if record.get("folder") is None else Path(record["folder"])
         found = Saved(path, int(content["global_step"]), resumable, folder, record.get("started"))
     except Exception as error:  # torch, pickle and zipfile raise what the bytes lead to
-        raise ValueError(f"{path} cannot be read as a checkpoint; it is damaged, or no checkpoint.") from error
+        raise ValueError(f"{path} cannot be read as a checkpoint; it is damaged, or not a checkpoint.") from error
     if not complete:
-        raise ValueError(f"{path} is no checkpoint: it has no weights.")
+        raise ValueError(f"{path} is not a checkpoint: it has no weights.")
     return found
 
 
 def newest_checkpoint(folder: Path, resumable: bool = True) -> Path | None:
-    """Finds the checkpoint of a run that has most steps behind it, wherever its callbacks put it.
+    """Finds the checkpoint of a run with the most training steps, wherever its callbacks saved it.
 
     Args:
         folder: Of the run.
-        resumable: Whether a run has to be able to go on from it.
+        resumable: Whether a run must be able to continue from it.
 
     Returns:
-        None if there is none. What a kill left damaged, what holds only weights where a run is to go on from it, and
-        what another run put into the same place is passed over.
+        None if there is none. Damaged files, checkpoints of another run in the same place and, if `resumable`, files
+        with weights only are ignored.
     """
     saved = [each for each in _saved_of(folder) if each.resumable or not resumable]
     best = max(saved, key=lambda each: (each.step, each.path.stat().st_mtime_ns), default=None)
@@ -74,14 +74,14 @@ def newest_checkpoint(folder: Path, resumable: bool = True) -> Path | None:
 
 
 def find_checkpoint(given: str | Path, resumable: bool = False) -> Path:
-    """Takes a file for itself, and a run folder or its `checkpoints` for the checkpoint in it.
+    """Finds the checkpoint that a path means: a file itself, or the one in a run folder or its `checkpoints`.
 
     Args:
         given: What a user gave as a checkpoint.
-        resumable: Whether a run has to be able to go on from it.
+        resumable: Whether a run must be able to continue from it.
 
     Returns:
-        The file: of a folder its `last.ckpt`, else the one with most steps that can be read.
+        The file; in a folder `last.ckpt`, else the readable one with the most steps.
 
     Raises:
         FileNotFoundError: If there is nothing.
@@ -93,7 +93,7 @@ def find_checkpoint(given: str | Path, resumable: bool = False) -> Path:
             raise ValueError(f"{path} holds weights only; a run cannot go on from it. It can be tested and exported.")
         return path
     if len({record.parent for record in path.rglob("result.json")}) > 1:
-        raise ValueError(f"{path} holds several runs. Give the folder of one, or a checkpoint.")
+        raise ValueError(f"{path} holds more than one run. Give the folder of one, or a checkpoint.")
     for last in (path / "last.ckpt", path / "checkpoints" / "last.ckpt"):
         try:
             return find_checkpoint(last, resumable)
@@ -141,7 +141,7 @@ def _saved_of(folder: Path) -> Iterator[Saved]:
 
 
 def _other_places(folder: Path) -> list[Path]:
-    """Returns the folders outside of a run's own that its checkpoint callbacks were told to save in."""
+    """Returns the folders outside the run folder that the run's checkpoint callbacks save in."""
     for name in _CONFIGS:
         try:
             config = yaml.safe_load((folder / name).read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 # Imported as a whole so that configurations can name their classes without a package.
 import lws_lightning.callbacks
@@ -23,13 +23,13 @@ import lws_lightning.data
 import lws_lightning.methods  # noqa: F401
 from lws_lightning import __version__
 from lws_lightning.callbacks import RunRecord, StepProgressBar
-from lws_lightning.callbacks.folder import fixed_folder, run_folder, why_spared, write_atomically
 from lws_lightning.checkpoints import find_checkpoint, read_saved, run_of
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.export import export
 from lws_lightning.methods import MultiTaskMethod, check_trainer
 from lws_lightning.output import print_all_names
 from lws_lightning.predict import predict
+from lws_lightning.records import fixed_folder, reason_to_spare, run_folder, write_atomically
 from lws_lightning.refusal import refusal
 from lws_lightning.results import report
 from lws_lightning.sharing import keep_freed_memory
@@ -56,15 +56,29 @@ class SaveFitConfig(SaveConfigCallback):
 
 
 class LWSCLI(LightningCLI):
-    """LightningCLI that passes on to the method what the data say of themselves."""
+    """LightningCLI that passes the properties of the data on to the method."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Links the method's arguments that come from the data."""
         for name in _FROM_THE_DATA:
             parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        """Parses the command line, and keeps the checkpoint from LightningCLI until the configuration is complete.
+
+        It would let the checkpoint's hyper-parameters override the command line. Here what is given is obeyed or
+        refused aloud (methods/resume.py), and what is not given comes from the run's `config.yaml`.
+        """
+        super().parse_arguments(parser, args)
+        subcommand = self.config["subcommand"]
+        path, self.config[subcommand].ckpt_path = self.config[subcommand].ckpt_path, None
+        if path and not _is_for_lightning(path):
+            path = str(find_checkpoint(path, resumable=subcommand == "fit"))
+        self._checkpoint = path
+
     def before_instantiate_classes(self) -> None:
         """Refuses values in a configuration that come from the data."""
+        self.config[self.config["subcommand"]].ckpt_path = self._checkpoint
         given = self._get(self.config, "model").get("init_args") or {}
         for name in _FROM_THE_DATA:
             if given.get(name) not in (None, "val"):  # "val" is the default of validation_prefix
@@ -99,15 +113,15 @@ class LWSCLI(LightningCLI):
         if folder is None or (path and _is_for_lightning(path)):
             return
         saved = read_saved(Path(path)) if path else None
-        if reason := why_spared(folder, saved.step if saved else 0, saved.started if saved else None):
+        if reason := reason_to_spare(folder, saved.step if saved else 0, saved.started if saved else None):
             raise ValueError(reason)
 
     def before_validate(self) -> None:
-        """Refuses to evaluate networks that nobody trained."""
+        """Refuses to evaluate untrained networks."""
         self._require_checkpoint("validate")
 
     def before_test(self) -> None:
-        """Refuses to test networks that nobody trained, and puts the result into the run's record."""
+        """Refuses to test untrained networks, and adds the result to the run's record."""
         folder = run_of(Path(self._require_checkpoint("test")))
         callbacks = self.trainer.callbacks  # type: ignore[attr-defined]
         if folder is not None and not any(isinstance(c, RunRecord) for c in callbacks):
@@ -118,17 +132,6 @@ class LWSCLI(LightningCLI):
         if not path:
             raise SystemExit(f"lws {subcommand}: {_NO_CHECKPOINT}")
         return str(path)
-
-    def _parse_ckpt_path(self) -> None:
-        """Finds the checkpoint, where Lightning lets its hyper-parameters override the command line.
-
-        Here what is given is obeyed or refused aloud (methods/resume.py), and what is not given comes from the run's
-        `config.yaml`.
-        """
-        subcommand = self.config["subcommand"]
-        path = self.config[subcommand].ckpt_path
-        if path and not _is_for_lightning(path):
-            self.config[subcommand].ckpt_path = str(find_checkpoint(path, resumable=subcommand == "fit"))
 
 
 def main(args: Sequence[str] | None = None) -> None:

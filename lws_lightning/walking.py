@@ -1,4 +1,4 @@
-"""Walks through folders as everything here does: along links, and never in a circle."""
+"""Walks through folders, follows links, and never goes in a circle."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ def walk(
     skip: Callable[[str], bool] = lambda name: False,
     on_error: Callable[[OSError], object] | None = None,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Goes through a folder and all that are in it, links to folders included.
+    """Walks through a folder and everything below it, links to folders included.
 
     A link to a folder that it lies in, also by way of other links, is left out (`leads_back`); two links to the same
     folder are both followed.
 
     Args:
-        folder: Where to begin.
-        skip: Called with the name of a folder or file; which ones to leave out.
+        folder: The folder to start in.
+        skip: Called with the name of a folder or file; says which ones to leave out.
         on_error: Called where a folder cannot be read. None: the error is raised.
 
     Yields:
@@ -37,7 +37,7 @@ def walk(
         chain = above.pop(place)
         followed = []
         for name in sorted(folders):
-            path = os.path.join(place, name)  # noqa: PTH118 (as given, without "./" taken away)
+            path = os.path.join(place, name)  # noqa: PTH118 (as given, with a leading "./")
             real = os.path.realpath(path)
             if not skip(name) and real not in chain:
                 above[path] = (*chain, real)
@@ -47,10 +47,10 @@ def walk(
 
 
 def leads_back(folder: str | Path) -> bool:
-    """Says whether a folder is a link to one of those that it is reached by."""
+    """Says whether a folder is a link to one of its own parents."""
     return Path(folder).is_dir() and os.path.realpath(folder) in _folders_above(folder)
 
 
 def _folders_above(path: str | Path) -> tuple[str, ...]:
-    """Returns where the folders really are that a path goes through."""
+    """Returns the real paths of a path's parents."""
     return tuple(os.path.realpath(parent) for parent in Path(os.path.abspath(path)).parents)  # noqa: PTH100

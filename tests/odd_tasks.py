@@ -3,7 +3,7 @@
 import torch
 from lightning.pytorch import Trainer
 
-from lws_lightning import LearnedWeightSharing, MultiTaskDataModule, TaskData
+from lws_lightning import Examples, LearnedWeightSharing, MultiTaskDataModule, TaskData
 
 NAMES = ("größe x", "größe.x", "größe/x")
 CLASSES = {"größe x": ("klein", "groß"), "größe.x": ("a", "b", "ç"), "größe/x": None}
@@ -38,7 +38,8 @@ class OddTasks(MultiTaskDataModule):
         for name, classes in self.class_counts.items():
             images = torch.randint(256, (12, 3, 8, 8), generator=generator, dtype=torch.uint8)
             labels = torch.arange(12) % classes
-            tasks.append(TaskData(name, classes, images, labels, images, labels, images[:0], labels[:0], CLASSES[name]))
+            examples = Examples(images, labels)
+            tasks.append(TaskData(name, examples, examples, class_names=CLASSES[name]))
         return tasks
 
 

@@ -73,7 +73,7 @@ def test_a_folder_is_taken_for_its_last_checkpoint(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "result.json").touch()
-    with pytest.raises(ValueError, match="holds several runs"):
+    with pytest.raises(ValueError, match="holds more than one run"):
         find_checkpoint(tmp_path)
 
 

@@ -18,6 +18,7 @@ from locations import CONFIGS
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lws_lightning import Digits, LearnedWeightSharing
+from lws_lightning.methods import LearnedScheme
 
 SHIPPED = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.stem.split("_")[0] not in ("data", "trainer"))
 QUIET = ("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false")
@@ -247,21 +248,21 @@ def test_module_and_version():
 
 
 def test_the_algorithm_imports_without_lightning():
-    code = "import sys; import lws_lightning.search, lws_lightning.sharing; sys.exit('lightning' in sys.modules)"
+    code = "import sys\nfrom lws_lightning import search, sharing, training\nsys.exit('lightning' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 138)])
 def test_a_run_that_a_signal_ends_does_not_end_well(lws, monkeypatch, tmp_path, number, status):
     """So that `lws fit ... && lws test ...` does not go on."""
-    update = LearnedWeightSharing.update_distribution
+    update = LearnedScheme.update_distribution
 
-    def struck(self, batch):
-        if self.global_step == 2:
+    def struck(self, weights, batch):
+        if weights.step == 2:
             signal.raise_signal(getattr(signal, number))
-        return update(self, batch)
+        return update(self, weights, batch)
 
-    monkeypatch.setattr(LearnedWeightSharing, "update_distribution", struck)
+    monkeypatch.setattr(LearnedScheme, "update_distribution", struck)
     with pytest.raises(SystemExit) as stopped:
         lws("fit", "--config", LEARNED, *SHORT, "--trainer.default_root_dir", tmp_path)
     assert stopped.value.code == status

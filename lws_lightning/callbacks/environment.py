@@ -1,20 +1,16 @@
-"""On what a run ran, its data and its options, as plain values that JSON can hold."""
+"""What a run computes on, and with which data and versions."""
 
 import importlib.metadata
-import math
 import os
 import platform
-from collections.abc import Collection, Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-__all__ = ["data_digest", "hardware", "plain", "versions"]
+from lws_lightning.records import Hardware
 
-_MAX_NUMBERS = 1000
+__all__ = ["data_digest", "hardware", "versions"]
 
 
 def versions() -> dict[str, str]:
@@ -28,22 +24,15 @@ def versions() -> dict[str, str]:
     return found
 
 
-def hardware(device: torch.device) -> dict[str, Any]:
-    """Describes the machine.
-
-    Args:
-        device: Where the networks run.
-
-    Returns:
-        `cpu` (model name), `cores` (that this process may use), `threads` (of torch) and `gpu` (name, or None).
-    """
+def hardware(device: torch.device) -> Hardware:
+    """Describes the machine; `device` is where the networks run."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpu = None
     if device.type == "cuda":
         gpu = torch.cuda.get_device_name(device)
     elif device.type != "cpu":
         gpu = device.type
-    return {"cpu": _cpu_name(), "cores": cores, "threads": torch.get_num_threads(), "gpu": gpu}
+    return Hardware(_cpu_name(), cores, torch.get_num_threads(), gpu)
 
 
 def data_digest(data: Any) -> str | None:
@@ -52,32 +41,6 @@ def data_digest(data: Any) -> str | None:
         return getattr(data, "digest", None)
     except (ValueError, OSError):  # which is why a start fails that is to be recorded
         return None
-
-
-def plain(value: Any) -> Any:
-    """Turns a value into what JSON can hold.
-
-    Numbers that are not finite become `"nan"`, `"inf"` or `"-inf"`, which `float` reads; functions and classes
-    become their import path; what has no plain form becomes its `repr`, cut at 200 characters.
-    """
-    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, np.generic | np.ndarray | torch.Tensor):
-        count = value.numel() if isinstance(value, torch.Tensor) else value.size
-        return plain(value.tolist()) if count <= _MAX_NUMBERS else f"{type(value).__name__} {tuple(value.shape)}"
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Collection) and not isinstance(value, bytes):
-        return [plain(item) for item in value]
-    if hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    return repr(value)[:200]
 
 
 def _cpu_name() -> str:

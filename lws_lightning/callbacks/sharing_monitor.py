@@ -8,8 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 
-from lws_lightning.callbacks.folder import CarefulWriter, is_dry_run, run_folder
-from lws_lightning.callbacks.protocol import SharingModule, as_sharing_module
+from lws_lightning.callbacks.checks import require_method
 from lws_lightning.callbacks.tags import tags_of
 from lws_lightning.drawing import (
     affinity_figure,
@@ -20,6 +19,8 @@ from lws_lightning.drawing import (
     picture_png,
     probabilities_figure,
 )
+from lws_lightning.methods import MultiTaskMethod
+from lws_lightning.records import CarefulWriter, is_dry_run, run_folder
 
 __all__ = ["SharingMonitor"]
 
@@ -50,7 +51,7 @@ class SharingMonitor(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Checks the module and notes the run folder, on every process."""
-        as_sharing_module(pl_module, type(self).__name__)
+        require_method(pl_module, self)
         self._folder = run_folder(trainer)
         self._drawn_at = None
 
@@ -61,7 +62,7 @@ class SharingMonitor(Callback):
         every: int = getattr(trainer, "log_every_n_steps", 0)
         if every < 1 or trainer.global_step % every or trainer.barebones:
             return
-        module = as_sharing_module(pl_module, type(self).__name__)
+        module = require_method(pl_module, self)
         totals, by_layer = _scalars(module)
         for name, value in totals.items():
             pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=name == "entropy/mean")
@@ -77,7 +78,7 @@ class SharingMonitor(Callback):
         fitting = trainer.state.fn == "fit" and not trainer.sanity_checking and not is_dry_run(trainer)
         if not (fitting and self.pictures_every_evaluation and trainer.is_global_zero):
             return
-        module = as_sharing_module(pl_module, type(self).__name__)
+        module = require_method(pl_module, self)
         if module.distribution is not None or self._drawn_at is None:
             self._draw_for_tensorboard(trainer, module)
 
@@ -86,7 +87,7 @@ class SharingMonitor(Callback):
         # Not in `on_fit_end`, when the loggers are closed already.
         if is_dry_run(trainer) or not trainer.is_global_zero or self._folder is None:
             return
-        module = as_sharing_module(pl_module, type(self).__name__)
+        module = require_method(pl_module, self)
         if self._drawn_at is None or (module.distribution is not None and self._drawn_at < trainer.global_step):
             self._draw_for_tensorboard(trainer, module)
         if module.assignment is not None:
@@ -96,7 +97,7 @@ class SharingMonitor(Callback):
         for name, figure in _figures(module).items():
             self._writer.write(self._folder / "pictures" / f"{name}.png", picture_png(figure))
 
-    def _draw_for_tensorboard(self, trainer: Trainer, module: SharingModule) -> None:
+    def _draw_for_tensorboard(self, trainer: Trainer, module: MultiTaskMethod) -> None:
         self._drawn_at = trainer.global_step
         loggers = _tensorboards(trainer)
         if not loggers:
@@ -119,7 +120,7 @@ def _tensorboards(trainer: Trainer) -> list[TensorBoardLogger]:
     return [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
 
 
-def _figures(module: SharingModule) -> dict[str, Figure]:
+def _figures(module: MultiTaskMethod) -> dict[str, Figure]:
     names = module.layer_names, module.task_names, module.weights_per_layer
     figures = {}
     if module.assignment is not None:
@@ -133,10 +134,10 @@ def _figures(module: SharingModule) -> dict[str, Figure]:
     return figures
 
 
-def _scalars(module: SharingModule) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+def _scalars(module: MultiTaskMethod) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Returns the scalars over all layers, and those of each layer."""
     # CPU tensors stay where they are in `log`; a number would be copied to the GPU and back.
-    totals = {"sharing/parameters": torch.tensor(float(module.parameters_in_use()))}
+    totals = {"sharing/parameters": torch.tensor(float(module.network.parameters_in_use(module.assignment)))}
     if module.assignment is not None:
         distinct = sum(len(set(row)) for row in module.assignment.tolist())
         totals["sharing/distinct_weights"] = torch.tensor(float(distinct))

@@ -3,21 +3,21 @@
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EarlyStopping, Timer
 
-from lws_lightning.callbacks.protocol import SharingModule
+from lws_lightning.methods import MultiTaskMethod
 
 __all__ = ["stopped_by"]
 
 
-def stopped_by(trainer: Trainer, module: SharingModule) -> str | None:
-    """Says what ended a run that was told to stop, None if nothing told it to.
+def stopped_by(trainer: Trainer, method: MultiTaskMethod) -> str | None:
+    """Says what made a run stop before its last step, None if nothing did.
 
     Args:
         trainer: After its training.
-        module: What it trained.
+        method: What it trained.
 
     Returns:
         `trainer.max_time`, the class of a callback such as `EarlyStopping` with what it monitors, `its method`, or `a
-        callback` where none of these says that it was the one.
+        callback` where none of these shows that it was the one.
     """
     if not trainer.should_stop:
         return None
@@ -26,5 +26,5 @@ def stopped_by(trainer: Trainer, module: SharingModule) -> str | None:
             return "trainer.max_time"
         if isinstance(callback, EarlyStopping) and (callback.stopped_epoch or callback.wait_count >= callback.patience):
             return f"{type(callback).__name__} on {callback.monitor}"
-    tasks = module.details().get("early_stopping", {}).values()
+    tasks = method.details().get("early_stopping", {}).values()
     return "its method" if tasks and all(task["stopped"] for task in tasks) else "a callback"

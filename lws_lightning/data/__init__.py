@@ -9,25 +9,25 @@ from lws_lightning.data.folders import ImageFolders
 from lws_lightning.data.image_decoding import Decoder, ResizeMode
 from lws_lightning.data.image_reading import try_decoding
 from lws_lightning.data.omniglot import Omniglot
-from lws_lightning.data.sampler import EvaluationBatches, StepBatches, StepSampler, balanced_indices
+from lws_lightning.data.sampler import IndexStream, StepBatches
+from lws_lightning.data.splits import stratified_subset
 from lws_lightning.data.streaming import StreamedImages
-from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.data.tasks import Examples, TaskData
 
 __all__ = [
     "DKLMNIST",
     "CIFAR100CoarseLabel",
     "Decoder",
     "Digits",
-    "EvaluationBatches",
+    "Examples",
     "ImageFolders",
+    "IndexStream",
     "MultiTaskDataModule",
     "Omniglot",
     "ResizeMode",
     "StepBatches",
-    "StepSampler",
     "StreamedImages",
     "TaskData",
-    "balanced_indices",
     "is_image",
     "is_passed_over",
     "kinds_of",

@@ -9,36 +9,22 @@ from torchvision.transforms import v2
 
 from lws_lightning.randomness import generator_for
 
-__all__ = ["Augmentation", "make_transforms"]
+__all__ = ["Augmentation"]
 
 _DTYPES = {name: getattr(torch, name) for name in ("uint8", "float16", "float32", "float64")}
-
-
-def make_transforms(dataset: str, steps: Sequence[str | Mapping[str, Any]]) -> v2.Transform:
-    """Makes the transforms that the option `augmentation` names.
-
-    Args:
-        dataset: Name of the data set, for messages.
-        steps: Names of `torchvision.transforms.v2`, applied one after the other; with arguments as
-            `{name: RandomCrop, size: 32, padding: 4}`. Interpolations, dtypes and policies are given by their names,
-            and an argument `transforms` or `transform` is made of such names again.
-
-    Raises:
-        ValueError: There is no such transform, or it does not take the arguments.
-    """
-    return v2.Compose([_make(dataset, step) for step in steps])
 
 
 class Augmentation:
     """Changes each image of a batch on its own.
 
-    What happens to an image is a function of (seed, step, phase, task, place in the step's batch) and of the image; not
-    of the number of loader processes, nor of how many processes divide the batch between them. No global generator is
-    left changed.
+    The change depends on (seed, step, phase, task, place in the step's batch) and on the image, but neither
+    on the loader processes nor on how many processes divide the batch. Global generators are restored.
 
     Args:
         dataset: Name of the data set, for messages.
-        steps: See `make_transforms`.
+        steps: Names of `torchvision.transforms.v2`, applied one after the other; with arguments as
+            `{name: RandomCrop, size: 32, padding: 4}`. Interpolations, dtypes and policies are given by their names,
+            and an argument `transforms` or `transform` is again made of such names.
         seed: Seed of the batches.
         image_shape: `(C, H, W)` of the images.
 
@@ -50,7 +36,7 @@ class Augmentation:
         self, dataset: str, steps: Sequence[str | Mapping[str, Any]], seed: int, image_shape: Sequence[int]
     ) -> None:
         self._where = f"{dataset}: augmentation"
-        self._transforms = make_transforms(dataset, steps)
+        self.transforms = v2.Compose([_make(dataset, step) for step in steps])
         self._seed = seed
         grey = torch.full(tuple(image_shape), 128, dtype=torch.uint8)
         try:
@@ -73,18 +59,18 @@ class Augmentation:
             `(B, C, H, W)` uint8.
 
         Raises:
-            ValueError: A transform returned an image of another shape or dtype.
+            ValueError: A transform returned an image of a different shape or dtype.
         """
         changed = torch.empty_like(images)
         with torch.random.fork_rng(devices=[]):  # torchvision's transforms draw from torch's global generator
             for place, image in enumerate(images):
                 generator = generator_for(self._seed, "augmentation", step, "sgd", task, first + place)
                 torch.set_rng_state(generator.get_state())
-                result = self._transforms(image)
+                result = self.transforms(image)
                 if not isinstance(result, Tensor) or result.shape != image.shape or result.dtype != image.dtype:
                     kind = f"{list(result.shape)} {result.dtype}" if isinstance(result, Tensor) else type(result)
                     raise ValueError(
-                        f"{self._where} must return images as it gets them, {list(image.shape)} {image.dtype}, but "
+                        f"{self._where} must keep shape and dtype, {list(image.shape)} {image.dtype}, but "
                         f"returned {kind}. Crop or resize to the image_size at the end; normalisation is the option "
                         "normalization."
                     )
@@ -102,7 +88,7 @@ def _make(dataset: str, step: str | Mapping[str, Any]) -> v2.Transform:
             "RandomHorizontalFlip, or {name: RandomCrop, size: 32, padding: 4}."
         )
     if maker in (v2.MixUp, v2.CutMix):
-        raise ValueError(f"{dataset}: augmentation: {name} mixes labels, which is not to be had here.")
+        raise ValueError(f"{dataset}: augmentation: {name} mixes labels, which is not supported.")
     try:
         return maker(**{key: _value(dataset, key, value) for key, value in arguments.items()})
     except (TypeError, ValueError, KeyError) as error:
@@ -110,7 +96,7 @@ def _make(dataset: str, step: str | Mapping[str, Any]) -> v2.Transform:
 
 
 def _value(dataset: str, key: str, value: Any) -> Any:
-    """Turns a plain value into what torchvision wants where that is not plain."""
+    """Converts a name to the object that torchvision expects."""
     if key in ("transforms", "transform"):
         return [_make(dataset, each) for each in value] if isinstance(value, list) else _make(dataset, value)
     if key == "interpolation" and isinstance(value, str):

@@ -1,8 +1,9 @@
-"""The DataModule that every data set shares: options, splits, loaders and what a resumed run must keep."""
+"""The base class of every data set: options, splits, loaders and what a resumed run must keep."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeGuard, get_args
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -17,10 +18,10 @@ from lws_lightning.data.digest import images_digest
 from lws_lightning.data.on_device import DeviceImages, IndexedLoader, IndexedSteps, OnDevice, fits_on
 from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepLoader, StepSampler
 from lws_lightning.data.splits import Validation, split_training_images
-from lws_lightning.data.streaming import Images, all_images
-from lws_lightning.data.tasks import TaskData
-from lws_lightning.options import NEUTRAL_DATA_OPTIONS
+from lws_lightning.data.streaming import Images, read_images
+from lws_lightning.data.tasks import Examples, TaskData
 from lws_lightning.randomness import resolve_seed
+from lws_lightning.records import plain_options
 
 __all__ = ["MultiTaskDataModule", "Split", "Validation"]
 
@@ -28,10 +29,10 @@ Split = Literal["train", "validation", "test"]
 
 
 class MultiTaskDataModule(LightningDataModule, ABC):
-    """Several image classification tasks, one batch of each in every training step.
+    """Image classification tasks, with one batch of each in every training step.
 
-    A new data set sets the two class attributes and implements `load_tasks`; nothing else is needed. Where
-    they depend on options, its constructor sets them on `self` before it calls this one.
+    A new data set sets the two class attributes and implements `load_tasks`; nothing else is needed. If they depend
+    on options, its constructor sets them on `self` before it calls this one.
 
     Without validation images (`validation: none`, the paper's protocol) the validation loop runs over the
     test images, and its values are logged under `test_curve/`, by which nothing may be selected.
@@ -41,25 +42,25 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         tasks: Names of the tasks to use, in this order. None: all.
         batch_size: B, images of each task in each of a step's two batches.
         evaluation_batch_size: Largest number of images evaluated at once.
-        validation: "none"; "split" holds out a part of each task's training images; "unused" takes training
+        validation: "none"; "split" holds out a fraction of each task's training images; "unused" takes training
             images that the data set's training subset leaves out. Both keep the shares of the classes.
-        validation_fraction: Part of each task's training images that "split" holds out, in (0, 1).
+        validation_fraction: Fraction of each task's training images that "split" holds out, in (0, 1).
         validation_images: Most validation images of a task with "unused". None: all there are.
         split_seed: Seed of everything that decides which images are used for what. A task's images do not
             depend on which other tasks are chosen.
-        distribute: What several processes (`trainer.devices`, `num_nodes`) do with a step: "examples": each draws its
-            own `batch_size` images of every task, as if the batch were so much larger. "tasks": each computes some of
-            the tasks of one batch, so that the run is that of a single process, only sooner (docs/distributed.md).
+        distribute: How the processes (`trainer.devices`, `num_nodes`) share a step: "examples": each draws its
+            own `batch_size` images of every task, as one larger batch would. "tasks": each computes some of
+            the tasks of one batch, so that the run equals that of a single process (docs/distributed.md).
         num_workers: Loader processes. The batches do not depend on it; 0 is best for images held in memory.
         seed: Seed of the batches. None: the one given to `seed_everything`, else 0.
         images_on_device: Whether the Trainer's device keeps a copy of the training images, so that a step sends only
             the indices of those it takes. `auto`: on a GPU, if they take at most a quarter of its free memory. Batches
-            do not depend on it. Images that are augmented are sent all the same.
+            do not depend on it. Augmented images are always sent.
 
     Attributes:
-        class_counts: Name of each task that the set offers -> its number of classes, in the default order.
+        class_counts: Name of each task of the set -> its number of classes, in the default order.
         image_size: (C, H, W) of every image.
-        task_names: Names of the chosen tasks; this and the next three are readable before any data is there.
+        task_names: Names of the chosen tasks; this and the next three are known before any data are read.
         num_classes: Number of classes of each chosen task.
         image_shape: `[C, H, W]`.
         validation_prefix: "test_curve" where the validation loop sees test images, otherwise "val".
@@ -70,6 +71,12 @@ class MultiTaskDataModule(LightningDataModule, ABC):
 
     class_counts: Mapping[str, int]
     image_size: tuple[int, int, int]
+    neutral_options: ClassVar[frozenset[str]] = frozenset(
+        {"root", "num_workers", "evaluation_batch_size", "images_on_device"}
+    )
+    """Options that neither batches nor scores depend on; not part of `identity`."""
+    batch_options: ClassVar[frozenset[str]] = frozenset({"seed", "batch_size", "distribute"})
+    """Options of the training batches, which evaluations do not depend on."""
 
     def __init__(
         self,
@@ -122,7 +129,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         self.distribute = distribute
         self.images_on_device = images_on_device
         self.seed = resolve_seed(seed)
-        self._splits: dict[Split, list[tuple[Images, Tensor]]] = {}
+        self._splits: dict[Split, list[Examples]] = {}
         self._class_names: list[tuple[str, ...] | None] = []
         self._device_images: DeviceImages | None = None
         self._digest: str | None = None
@@ -136,15 +143,20 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """
 
     def augmentation(self) -> Augment | None:
-        """Returns what changes the images of each SGD batch; None: nothing does."""
+        """Returns the random changes to the images of each SGD batch, or None."""
         return None
 
     @property
+    def root_path(self) -> Path:
+        """The folder `root`, with `~` expanded."""
+        return Path(self.root).expanduser()
+
+    @property
     def preprocessing(self) -> dict[str, Any]:
-        """How an image becomes the network's input, as plain values, for whoever uses the network elsewhere.
+        """How an image becomes the network's input, as numbers, strings and lists, for use outside of training.
 
         The image is brought to `size` `[H, W]` and `channels`; each value v in 0..255 of a channel then becomes
-        `(v * scale - mean) / std`. A data set that resizes adds how.
+        `(v * scale - mean) / std`. A data set that resizes images says how.
         """
         channels, height, width = self.image_shape
         return {
@@ -166,6 +178,16 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         }
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """The options that batches or scores depend on, as plain values: all but `neutral_options`.
+
+        A subclass with options that have no consequence for a result adds them to `neutral_options`. The record of a
+        run, reports, sweeps and checkpoints compare identities.
+        """
+        options = {**self.hparams, "seed": self.seed, "tasks": self.task_names}
+        return plain_options(options, without=self.neutral_options)
+
+    @property
     def class_names(self) -> list[tuple[str, ...] | None]:
         """The class names of each task, or None for a task whose classes have none. Reads the data."""
         self.setup()
@@ -182,46 +204,44 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """Reads, checks and splits the data, once.
 
         Raises:
-            ValueError: The data do not fit what the set declares, or `validation` cannot be had from them.
+            ValueError: The data do not fit what the set declares, or do not allow the `validation`.
         """
         if self._splits:
             return
         loaded = {task.name: task for task in self.load_tasks()}
         tasks = [self._checked(loaded, name) for name in self.task_names]
-        empty = [task.name for task in tasks if len(task.test_images) == 0]
+        empty = [task.name for task in tasks if len(task.test.labels) == 0]
         if empty:
             rank_zero_warn(f"{self.dataset_name}: no test images in {', '.join(empty)}; left out of every error.")
         if len(empty) == len(tasks):
             raise ValueError(f"{self.dataset_name}: none of the tasks has test images.")
         options = (self.validation, self.validation_fraction, self.validation_images, self.split_seed)
-        parts = [split_training_images(task, self.dataset_name, *options) for task in tasks]
+        pairs = [split_training_images(task, self.dataset_name, *options) for task in tasks]
+        train, validation = (list(examples) for examples in zip(*pairs, strict=True))
         self._class_names = [task.class_names for task in tasks]
-        self._splits = {
-            "train": [train for train, _ in parts],
-            "validation": [validation for _, validation in parts],
-            "test": [(task.test_images, task.test_labels) for task in tasks],
-        }
+        self._splits = {"train": train, "validation": validation, "test": [task.test for task in tasks]}
 
     def examples(self, split: Split) -> list[tuple[Tensor, Tensor]]:
-        """Returns each task's `(N, C, H, W)` uint8 images and `(N,)` int64 labels; reads the data if need be.
+        """Returns each task's `(N, C, H, W)` uint8 images and `(N,)` int64 labels; reads the data if necessary.
 
-        With `validation: none` "validation" has no images. Images that stream from disk are all read here.
+        With `validation: none`, "validation" has no images. Streamed images are all read.
         """
-        return [(all_images(images), labels) for images, labels in self._sources(split)]
+        return [(read_images(images), labels) for images, labels in self._sources(split)]
 
     def train_dataloader(self) -> DataLoader[StepBatch]:
-        """Returns the loader of the training steps, which goes on at the trainer's `global_step`."""
-        images, labels = zip(*self._sources("train"), strict=True)
+        """Returns the loader of the training steps, which continues at the trainer's `global_step`."""
+        tasks = self._sources("train")
         ranks = self._ranks() if self.distribute == "examples" else (0, 1)
-        steps = StepBatches(images, labels, self.batch_size, self.seed, self.augmentation(), *ranks)
+        steps = StepBatches(tasks, self.batch_size, self.seed, self.augmentation(), *ranks)
         trainer = self.trainer  # a callback may train by another one within this run, which then is `self.trainer`
         sampler = StepSampler(lambda: 0 if trainer is None else int(trainer.global_step), len(steps))
-        if not self._keeps_on_device(images):
+        images = [task.images for task in tasks]
+        device = self._device_keeping(images)
+        if device is None:
             return StepLoader(steps, sampler=sampler, **self._loader_options())
-        if self._device_images is None:
-            self._device_images = DeviceImages(images)
-        indexed: Any = IndexedSteps(steps, [len(of_task) for of_task in labels])
-        return IndexedLoader(indexed, sampler=sampler, images=self._device_images, **self._loader_options())
+        kept = self._device_images = self._device_images or DeviceImages(images)
+        indexed: Any = IndexedSteps(steps)
+        return IndexedLoader(indexed, sampler=sampler, images=kept, device=device, **self._loader_options())
 
     def teardown(self, stage: str) -> None:
         """Frees the copy of the images on the device."""
@@ -237,25 +257,19 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         return self._evaluation_loader("test")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the options that decide which images a step or a score sees, as plain values."""
-        # hparams hold exactly what was given, the subclass's own options included; "_..." is Lightning's.
-        options = {
-            key: value
-            for key, value in self.hparams.items()
-            if key not in NEUTRAL_DATA_OPTIONS and not key.startswith("_")
-        }
-        options |= {"seed": self.seed, "tasks": list(self.task_names)}
-        options |= {"images_digest": self.digest} if self._splits else {}
-        return options | {"processes": self._ranks()[1] if self.distribute == "examples" else 1}
+        """Returns what decides which images a step or a score sees: identity, images and number of processes."""
+        images = {"images_digest": self.digest} if self._splits else {}
+        return {**self.identity, **images, "processes": self._ranks()[1] if self.distribute == "examples" else 1}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Compares a checkpoint's options with this run's, which are obeyed.
 
         Raises:
-            ValueError: The tasks differ, or in training the seed, so that the run could not go on as it began.
+            ValueError: The tasks differ, or in training the seed, so that the run could not continue as it began.
         """
         fitting = self.trainer is None or self.trainer.state.fn == "fit"
-        compare_with_checkpoint(self.dataset_name, state_dict, self.state_dict(), fitting)
+        passed_over = frozenset() if fitting else self.batch_options | {"processes"}
+        compare_with_checkpoint(self.dataset_name, state_dict, self.state_dict(), passed_over)
 
     def _choose_tasks(self, tasks: list[str] | None) -> list[str]:
         available = list(self.class_counts)
@@ -272,40 +286,34 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         return list(tasks)
 
     def _checked(self, loaded: Mapping[str, TaskData], name: str) -> TaskData:
-        where = f"{self.dataset_name}, task {name!r}"
         if name not in loaded:
-            raise ValueError(f"{where}: load_tasks did not return it, only {', '.join(loaded)}.")
-        task = loaded[name]
-        task.check(self.dataset_name)
-        if task.num_classes != self.class_counts[name]:
-            raise ValueError(f"{where}: {self.class_counts[name]} classes declared, {task.num_classes} loaded.")
-        if list(task.train_images.shape[1:]) != self.image_shape:
             raise ValueError(
-                f"{where}: images of shape {self.image_shape} declared, {list(task.train_images.shape[1:])} loaded."
+                f"{self.dataset_name}, task {name!r}: load_tasks did not return it, only {', '.join(loaded)}."
             )
-        return task
+        loaded[name].check(self.dataset_name, self.class_counts[name], self.image_shape)
+        return loaded[name]
 
-    def _sources(self, split: Split) -> list[tuple[Images, Tensor]]:
+    def _sources(self, split: Split) -> list[Examples]:
         self.setup()
-        return list(self._splits[split])
+        return self._splits[split]
 
     def _ranks(self) -> tuple[int, int]:
         """Returns this process's number and how many there are."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
-    def _keeps_on_device(self, images: Sequence[Images]) -> TypeGuard[Sequence[Tensor]]:
-        """Whether a run is going on that is to send indices of images only; a loader made by hand has images."""
+    def _device_keeping(self, images: Sequence[Images]) -> torch.device | None:
+        """Returns the device that keeps the images; None where batches are to hold images, as by hand."""
         trainer = self.trainer
         if trainer is None or not (trainer.state.fn == "fit" and trainer.state.status == "running"):
-            return False
+            return None
         if self.images_on_device is True and not all(isinstance(of_task, Tensor) for of_task in images):
             raise ValueError(
                 f"{self.dataset_name}: images_on_device: true needs the images in memory, but they stream from disk. "
                 "Take auto, or in_memory: true."
             )
-        if self.images_on_device == "auto":
-            return fits_on(trainer.strategy.root_device, images)
-        return self.images_on_device
+        device = trainer.strategy.root_device
+        kept = fits_on(device, images) if self.images_on_device == "auto" else self.images_on_device
+        return device if kept else None
 
     def _loader_options(self) -> dict[str, Any]:
         return {
@@ -316,8 +324,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         }
 
     def _evaluation_loader(self, split: Split) -> DataLoader[EvaluationBatch]:
-        images, labels = zip(*self._sources(split), strict=True)
-        dataset = EvaluationBatches(images, labels, self.evaluation_batch_size, *self._ranks())
-        # In order; the kind of sampler tells Lightning that the batches are divided between the processes already.
+        dataset = EvaluationBatches(self._sources(split), self.evaluation_batch_size, *self._ranks())
+        # In order; Lightning leaves this kind of sampler alone: the batches are divided between the processes already.
         sampler: DistributedSampler[int] = DistributedSampler(dataset, num_replicas=1, rank=0, shuffle=False)
         return DataLoader(dataset, sampler=sampler, **self._loader_options())

@@ -1,4 +1,4 @@
-"""Keeps decoded images between runs, away from the data that they were decoded from."""
+"""Keeps decoded images between runs, outside the folder of the data."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ __all__ = ["ArrayCache", "fingerprint"]
 
 
 def fingerprint(files: Iterable[Path], folder: Path) -> str:
-    """Returns a hash of the names below `folder` of `files`, and of what changes when one is written or exchanged.
+    """Returns a hash of the names of `files` below `folder`, and of what changes when one is written or replaced.
 
     That is size, modification time, inode and time of the inode's change: other content may keep the first two.
     """
@@ -29,15 +29,14 @@ def fingerprint(files: Iterable[Path], folder: Path) -> str:
 class ArrayCache:
     """Arrays in a folder, each with the fingerprint of what it was made from.
 
-    A file is written under another name and moved into place, so that another run sees all of it or nothing;
-    two runs that write at once write the same. What is damaged or made from something else counts as absent.
-    A folder that cannot be written to gives one warning.
+    A file is written under another name and moved into place, so that another run sees all of it or nothing. A file
+    that is damaged or has another fingerprint counts as absent. A folder that cannot be written to gives one warning.
 
     Args:
         folder: Folder of the arrays, made when the first is saved. None: `$XDG_CACHE_HOME/lws_lightning`, or
             `~/.cache/lws_lightning`.
         dataset: Name of the data set, for the warning.
-        compressed: Whether files are made smaller. Photographs hardly become smaller, and it takes long.
+        compressed: Whether files are compressed. Photographs hardly become smaller, and it takes long.
     """
 
     def __init__(self, folder: str | None, dataset: str, compressed: bool = True) -> None:
@@ -48,13 +47,13 @@ class ArrayCache:
         self._save = np.savez_compressed if compressed else np.savez
 
     def load(self, source: Path, mark: str, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Returns the uint8 array of `shape` made from the folder `source` in the state `mark`; None: there is none."""
+        """Returns the uint8 array of `shape` made from the folder `source` in the state `mark`, or None."""
         try:
             with np.load(self._file(source), allow_pickle=False) as file:
                 if str(file["fingerprint"]) != mark:
                     return None
                 array: np.ndarray = file["array"]  # the zip format's checksum is compared here
-        except Exception:  # a damaged file raises what its bytes happen to lead to; it is made anew in any case
+        except Exception:  # a damaged file raises exceptions of any kind
             return None
         return array if array.shape == shape and array.dtype == np.uint8 else None
 

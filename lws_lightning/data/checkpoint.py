@@ -1,45 +1,47 @@
-"""What a checkpoint says of its run's data, against what this run has."""
+"""Compares the data of a checkpoint's run with those of this one."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
+from lws_lightning.records import changed_options
+
 __all__ = ["compare_with_checkpoint"]
 
-_OF_BATCHES = frozenset({"seed", "batch_size", "distribute", "processes"})
 
-
-def compare_with_checkpoint(dataset_name: str, saved: Mapping[str, Any], own: Mapping[str, Any], fitting: bool) -> None:
+def compare_with_checkpoint(
+    dataset_name: str, saved: Mapping[str, Any], own: Mapping[str, Any], passed_over: Collection[str]
+) -> None:
     """Warns where batches or scores will not be those of the checkpoint's run.
 
     Args:
         dataset_name: For the messages.
         saved: The DataModule's state in the checkpoint.
         own: That of this run, which is obeyed.
-        fitting: Whether the run trains; evaluation draws no batches.
+        passed_over: What may differ without a word, such as options of batches in an evaluation, which draws none.
 
     Raises:
-        ValueError: The tasks differ, or in training the seed, so that the run could not go on as it began.
+        ValueError: The tasks or the seed differ, so that the run could not go on as it began.
     """
-    changed = {key: old for key, old in saved.items() if key in own and own[key] != old}
-    if not fitting:
-        changed = {key: old for key, old in changed.items() if key not in _OF_BATCHES}
+    # There is no digest before the data are read, and a subclass compares by itself what else it saves.
+    compared = saved.keys() & own.keys() - set(passed_over)
+    changed = {name: values for name, values in changed_options(saved, own).items() if name in compared}
     for option in ("tasks", "seed"):
         if option in changed:
+            before, now = changed[option]
             raise ValueError(
-                f"{dataset_name}: the checkpoint was made with {option} = {changed[option]}, this run has "
-                f"{own[option]}. Set --data.{option} (for the seed also --seed_everything) to the "
-                "checkpoint's value, or start a new run without the checkpoint."
+                f"{dataset_name}: the checkpoint was made with {option} = {before}, this run has {now}. Set "
+                f"--data.{option} (for the seed also --seed_everything) to the checkpoint's value, or start a new run "
+                "without the checkpoint."
             )
-    other_images = changed.pop("images_digest", None) is not None
-    if other_images and not changed:  # else the options say why
+    if changed.pop("images_digest", None) is not None and not changed:  # else the options say why
         rank_zero_warn(
             f"{dataset_name}: the images are not those of the checkpoint's run (option root), so batches or scores "
             "differ from those of that run."
         )
-    for option, old in changed.items():
+    for option, (before, now) in changed.items():
         rank_zero_warn(
-            f"{dataset_name}: {option} was {old!r} in the checkpoint and is {own[option]!r} now; "
+            f"{dataset_name}: {option} was {before!r} in the checkpoint and is {now!r} now; "
             "the new value is used, so batches or scores differ from those of the checkpoint's run."
         )

@@ -1,4 +1,4 @@
-"""What a data set refuses of its options, in the same words everywhere."""
+"""Checks of options that the data sets share."""
 
 from collections.abc import Sequence
 from typing import Any

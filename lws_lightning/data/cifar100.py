@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torchvision.datasets import CIFAR100
 
 from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.checks import require_at_least
-from lws_lightning.data.download import download_files
-from lws_lightning.data.plain_pickle import load_plain_pickle
-from lws_lightning.data.tasks import TaskData, stratified_subset
-from lws_lightning.randomness import generator_for
+from lws_lightning.data.data_pickle import load_data_pickle
+from lws_lightning.data.download import DataFiles, require_files
+from lws_lightning.data.splits import training_subset
+from lws_lightning.data.tasks import Examples, TaskData
 
 __all__ = ["CIFAR100CoarseLabel"]
 
@@ -49,7 +49,7 @@ _COARSE_NAMES = (
 
 @dataclass(frozen=True, eq=False)
 class _File:
-    """One of the files `train` and `test`: `(N, 3, 32, 32)` uint8 images, `(N,)` int64 fine and coarse labels."""
+    """The file `train` or `test`: `(N, 3, 32, 32)` uint8 images, `(N,)` int64 fine and coarse labels."""
 
     images: np.ndarray
     fine: np.ndarray
@@ -63,7 +63,7 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
     | --- | --- | --- | --- | --- |
     | CIFAR-100 | 20 | 5 | 2,500 | 500 |
 
-    The tasks bear the names of the coarse labels, in CIFAR-100's order: "aquatic_mammals" ... "vehicles_2".
+    The tasks are named after the coarse labels, in CIFAR-100's order: "aquatic_mammals" ... "vehicles_2".
     A task's label 0..4 is the place of the fine label among the sorted fine labels of the coarse one, the
     same in training and test. (Some programs take `fine % 5`, which gives several classes one label, since
     the fine labels of a coarse one are not consecutive.)
@@ -73,7 +73,7 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
 
     The files lie under `root` as torchvision unpacks them: `cifar-100-python/{train,test,meta}`, pickles that
     are read without running any code in them. `meta` gives the names of the fine classes and may be missing.
-    Files with a part of the images do as well. Complete files are never written to, so `root` may be
+    Files with fewer images are accepted. Complete files are never written to, so `root` may be
     read-only.
 
     The images come without a licence.
@@ -93,6 +93,7 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         RuntimeError: In `prepare_data`, if the download fails.
     """
 
+    neutral_options = MultiTaskDataModule.neutral_options | {"download"}
     class_counts: Mapping[str, int] = dict.fromkeys(_COARSE_NAMES, _CLASSES_PER_TASK)
     image_size = (3, 32, 32)
 
@@ -114,21 +115,14 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         self.train_images_per_task = train_images_per_task
         self.download = download
 
-    @property
-    def _folder(self) -> Path:
-        return Path(self.root).expanduser() / _FOLDER
+    def _files(self, *names: str) -> DataFiles:
+        paths = [f"{_FOLDER}/{name}" for name in names]
+        return DataFiles("CIFAR100", CIFAR100.url, self.root_path, paths, _problem, partial(CIFAR100, download=True))
 
     def prepare_data(self) -> None:
         """Downloads missing files where `download` says so. Lightning calls this in one process only."""
         if self.download:
-            download_files(
-                self._folder.parent,
-                dataset="CIFAR100",
-                url=CIFAR100.url,
-                files=[f"{_FOLDER}/{name}" for name in ("train", "test", "meta")],
-                problem=_problem,
-                fetch=_fetch,
-            )
+            self._files("train", "test", "meta").download()
 
     def load_tasks(self) -> list[TaskData]:
         """Reads the chosen tasks.
@@ -138,126 +132,68 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
             ValueError: The labels in the files do not make the tasks, or a task has fewer training images
                 than `train_images_per_task`.
         """
-        train, test, names = self._read_files()
-        fine_labels = self._fine_labels(train, test)
-        return [self._load_task(name, fine_labels[name], train, test, names) for name in self.task_names]
+        folder = self.root_path / _FOLDER
+        has_names = (folder / "meta").exists()
+        require_files(self.dataset_name, [self._files("train", "test", *["meta"] * has_names)])
+        train, test = (_read(folder / split) for split in ("train", "test"))
+        class_names = _read_names(folder / "meta") if has_names else None
+        return [self._load_task(name, train, test, class_names) for name in self.task_names]
 
-    def _load_task(
-        self, name: str, classes: list[int], train: _File, test: _File, names: tuple[str, ...] | None
-    ) -> TaskData:
-        images, labels = _select(train, classes)
-        test_images, test_labels = _select(test, classes)
-        size = len(labels) if self.train_images_per_task is None else self.train_images_per_task
-        if len(labels) < size:
+    def _load_task(self, name: str, train: _File, test: _File, names: tuple[str, ...] | None) -> TaskData:
+        coarse = _COARSE_NAMES.index(name)
+        classes = np.unique(train.fine[train.coarse == coarse])
+        consistent = (np.array_equal(np.isin(file.fine, classes), file.coarse == coarse) for file in (train, test))
+        if len(classes) != _CLASSES_PER_TASK or not all(consistent):
             raise ValueError(
-                f"{self.dataset_name}, task {name!r}: train_images_per_task is {size}, "
-                f"but there are only {len(labels)} training images."
+                f"{self.dataset_name}: the labels in {(self.root_path / _FOLDER).resolve()} do not fit together: task "
+                f"{name!r} (coarse label {coarse}) needs training images of {_CLASSES_PER_TASK} fine labels that no "
+                f"other task has; there are training images of {classes.tolist()}, "
+                f"test images of {np.unique(test.fine[test.coarse == coarse]).tolist()}."
             )
-        generator = generator_for(self.split_seed, "training subset", name)
-        chosen, rest = stratified_subset(labels, size, generator)
-        return TaskData(
-            name=name,
-            num_classes=len(classes),
-            train_images=images[chosen],
-            train_labels=labels[chosen],
-            test_images=test_images,
-            test_labels=test_labels,
-            unused_images=images[rest],
-            unused_labels=labels[rest],
-            class_names=None if names is None else tuple(names[label] for label in classes),
-        )
-
-    def _read_files(self) -> tuple[_File, _File, tuple[str, ...] | None]:
-        """Reads the images of training and test, and the names of the fine classes where `meta` is there."""
-        parts, bad = {}, []
-        for split in ("train", "test"):
-            try:
-                parts[split] = _read(self._folder / split)
-            except (OSError, ValueError) as error:
-                bad.append(f"  {split}: {_describe(error)}")
-        names, meta = None, self._folder / "meta"
-        if meta.exists():
-            try:
-                names = _read_names(meta)
-            except (OSError, ValueError) as error:
-                bad.append(f"  meta: {_describe(error)}")
-        if bad:
-            raise FileNotFoundError(
-                f"{self.dataset_name}: data files are missing or damaged.\n"
-                f"CIFAR-100 in {self._folder.resolve()} (from {CIFAR100.url}):\n"
-                + "\n".join(bad)
-                + "\nSet --data.download true, or get the archive by hand, unpack it and put the files there."
-            )
-        return parts["train"], parts["test"], names
-
-    def _fine_labels(self, train: _File, test: _File) -> dict[str, list[int]]:
-        """Returns the sorted fine labels of each chosen task, from the labels of all images."""
-        where = f"{self.dataset_name}: the labels in {self._folder.resolve()} do not fit together:"
-        coarse_of: dict[int, int] = {}
-        for file in (train, test):
-            for fine, coarse in np.unique(np.stack([file.fine, file.coarse]), axis=1).T.tolist():
-                if coarse_of.setdefault(fine, coarse) != coarse:
-                    raise ValueError(
-                        f"{where} fine label {fine} has the coarse label {coarse_of[fine]} and, in other images, "
-                        f"{coarse}."
-                    )
-        trained = set(train.fine.tolist())
-        found = {}
-        for name in self.task_names:
-            coarse = _COARSE_NAMES.index(name)
-            found[name] = sorted(fine for fine, own in coarse_of.items() if own == coarse)
-            if len(found[name]) != _CLASSES_PER_TASK or not trained.issuperset(found[name]):
-                raise ValueError(
-                    f"{where} task {name!r} (coarse label {coarse}) needs training images of {_CLASSES_PER_TASK} fine "
-                    f"labels; there are training images of {sorted(trained.intersection(found[name]))}, "
-                    f"test images of {sorted(set(test.fine.tolist()).intersection(found[name]))}."
-                )
-        return found
+        examples, test_examples = (_select(file, coarse, classes) for file in (train, test))
+        size, seed = self.train_images_per_task, self.split_seed
+        chosen, unused = training_subset(self.dataset_name, name, examples, size, seed)
+        class_names = None if names is None else tuple(names[label] for label in classes)
+        return TaskData(name, chosen, test_examples, unused, class_names)
 
 
-def _select(file: _File, classes: list[int]) -> tuple[Tensor, Tensor]:
-    """Returns the images of the fine labels `classes`, and the places of their labels in `classes`."""
-    members = np.flatnonzero(np.isin(file.fine, classes))
-    return torch.from_numpy(file.images[members]), torch.from_numpy(np.searchsorted(classes, file.fine[members]))
+def _select(file: _File, coarse: int, classes: np.ndarray) -> Examples:
+    """Returns the images of a coarse label; their labels are the places of the fine labels in `classes`."""
+    members = np.flatnonzero(file.coarse == coarse)
+    labels = np.searchsorted(classes, file.fine[members])
+    return Examples(torch.from_numpy(file.images[members]), torch.from_numpy(labels))
 
 
 def _read(path: Path) -> _File:
-    entry = load_plain_pickle(path)
-    if not isinstance(entry, dict) or not {"data", "fine_labels", "coarse_labels"} <= entry.keys():
-        raise ValueError("without data, fine_labels and coarse_labels")
+    """Reads `train` or `test`; raises a ValueError that says what is wrong with it."""
+    entry = _read_entries(path, "data", "fine_labels", "coarse_labels")
     images = np.asarray(entry["data"])
-    fine, coarse = (_labels(entry, kind) for kind in ("fine_labels", "coarse_labels"))
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != 3 * 32 * 32:
         raise ValueError(f"data is {images.dtype} {images.shape} instead of uint8 (N, 3072)")
-    if not len(images) == len(fine) == len(coarse):
-        raise ValueError(f"{len(images)} images, {len(fine)} fine labels and {len(coarse)} coarse labels")
-    for kind, labels, classes in (("fine", fine, _FINE_CLASSES), ("coarse", coarse, len(_COARSE_NAMES))):
-        if not np.isin(labels, np.arange(classes)).all():
+    labels = {}
+    for kind, classes in (("fine", _FINE_CLASSES), ("coarse", len(_COARSE_NAMES))):
+        labels[kind] = np.asarray(entry[f"{kind}_labels"])
+        if labels[kind].shape != (len(images),):
+            raise ValueError(f"{len(images)} images, but {kind}_labels of shape {labels[kind].shape}")
+        if not np.isin(labels[kind], np.arange(classes)).all():
             raise ValueError(f"{kind} labels outside 0..{classes - 1}")
-    return _File(images.reshape(-1, 3, 32, 32), fine, coarse)
-
-
-def _labels(entry: dict[str, Any], kind: str) -> np.ndarray:
-    labels = np.asarray(entry[kind])
-    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"{kind} is not a list of whole numbers")
-    return labels.astype(np.int64)
+    return _File(images.reshape(-1, 3, 32, 32), labels["fine"].astype(np.int64), labels["coarse"].astype(np.int64))
 
 
 def _read_names(path: Path) -> tuple[str, ...]:
-    entry = load_plain_pickle(path)
-    names, coarse = (
-        (entry.get(f"{kind}_label_names") for kind in ("fine", "coarse")) if isinstance(entry, dict) else (0, 0)
-    )
-    if not isinstance(names, list) or len(names) != _FINE_CLASSES or coarse != list(_COARSE_NAMES):
+    """Reads the names of the fine classes from `meta`."""
+    entry = _read_entries(path, "fine_label_names", "coarse_label_names")
+    names = entry["fine_label_names"]
+    if not isinstance(names, list) or len(names) != _FINE_CLASSES or entry["coarse_label_names"] != list(_COARSE_NAMES):
         raise ValueError("not CIFAR-100's fine and coarse names")
     return tuple(map(str, names))
 
 
-def _describe(error: OSError | ValueError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "missing"
-    return f"unreadable ({error.strerror})" if isinstance(error, OSError) else f"damaged ({error})"
+def _read_entries(path: Path, *names: str) -> dict[str, Any]:
+    entries = load_data_pickle(path)
+    if not isinstance(entries, dict) or not entries.keys() >= set(names):
+        raise ValueError(f"without {', '.join(names)}")
+    return entries
 
 
 def _problem(path: Path) -> str | None:
@@ -267,10 +203,10 @@ def _problem(path: Path) -> str | None:
             _read_names(path)
         else:
             _read(path)
-    except (OSError, ValueError) as error:
-        return _describe(error)
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"unreadable ({error.strerror})"
+    except ValueError as error:
+        return f"damaged ({error})"
     return None
-
-
-def _fetch(folder: Path) -> None:
-    CIFAR100(folder, download=True)

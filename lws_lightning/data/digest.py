@@ -4,23 +4,23 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import torch
-from torch import Tensor
 
-from lws_lightning.data.streaming import Images, all_images
+from lws_lightning.data.streaming import read_images
+from lws_lightning.data.tasks import Examples
 
 __all__ = ["images_digest"]
 
 _SAMPLED = 8  # images of a task and split; streamed ones have to be decoded
 
 
-def images_digest(splits: Iterable[Sequence[tuple[Images, Tensor]]]) -> str:
+def images_digest(splits: Iterable[Sequence[Examples]]) -> str:
     """Computes a fingerprint of images and labels.
 
     All labels and a few images of each task enter, spread evenly over it, so that streamed images cost little and have
     the fingerprint of the same images in memory. One changed image among many may go unnoticed, another folder not.
 
     Args:
-        splits: For each split the `(N, C, H, W)` uint8 images and `(N,)` int64 labels of every task.
+        splits: For each split the examples of every task.
 
     Returns:
         16 hexadecimal digits.
@@ -32,8 +32,8 @@ def images_digest(splits: Iterable[Sequence[tuple[Images, Tensor]]]) -> str:
     for split in splits:
         for images, labels in split:
             digest.update(repr(tuple(images.shape)).encode())
-            digest.update(labels.to(torch.int64).numpy().tobytes())
+            digest.update(labels.numpy().tobytes())
             if len(images):
                 index = torch.linspace(0, len(images) - 1, min(_SAMPLED, len(images)), dtype=torch.float64).long()
-                digest.update(all_images(images[index]).numpy().tobytes())
+                digest.update(read_images(images, index).numpy().tobytes())
     return digest.hexdigest()

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.checks import require_at_least
-from lws_lightning.data.tasks import TaskData, stratified_subset
-from lws_lightning.randomness import generator_for
+from lws_lightning.data.splits import training_subset
+from lws_lightning.data.tasks import Examples, TaskData
 
 __all__ = ["Digits"]
 
@@ -18,7 +18,7 @@ _CLASS_NAMES = {"digit": tuple("0123456789"), "parity": ("even", "odd")}
 
 
 class Digits(MultiTaskDataModule):
-    """Two families of two tasks each: sharing pays within a family, hardly between them.
+    """Two families of two tasks each: sharing helps within a family, and hardly between them.
 
     | task | image | label | classes |
     | --- | --- | --- | --- |
@@ -35,7 +35,7 @@ class Digits(MultiTaskDataModule):
     `j mod 4` in the order of the table. No image serves two tasks, and each task has 454, 451, 447 and 445
     images with nearly the same number of every digit. Of a task's images `train_images_per_task` are drawn
     for training with the shares of its classes, by `split_seed`; all others are test images. None are left
-    unused, so that `validation: unused` cannot be had; `validation: split` can.
+    unused, so `validation: split` is possible and `validation: unused` is not.
 
     The permutation of the scrambled family is one and the same for all its images and never changes: the
     pixel at position p (row by row, from 0) comes from position `order[p]`, where `order` is 0..63 sorted by
@@ -91,19 +91,9 @@ class Digits(MultiTaskDataModule):
                 f"{self.dataset_name}, task {name!r}: train_images_per_task must be less than its "
                 f"{len(labels)} images, got {self.train_images_per_task}."
             )
-        generator = generator_for(self.split_seed, "training subset", name)
-        train, test = stratified_subset(labels, self.train_images_per_task, generator)
-        return TaskData(
-            name=name,
-            num_classes=self.class_counts[name],
-            train_images=images[train],
-            train_labels=labels[train],
-            test_images=images[test],
-            test_labels=labels[test],
-            unused_images=images[:0],
-            unused_labels=labels[:0],
-            class_names=_CLASS_NAMES[question],
-        )
+        everything, size = Examples(images, labels), self.train_images_per_task
+        train, test = training_subset(self.dataset_name, name, everything, size, self.split_seed)
+        return TaskData(name, train, test, class_names=_CLASS_NAMES[question])
 
 
 def _load_digits() -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 import math
 import string
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from torchvision.datasets import EMNIST, KMNIST
 
 from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.checks import require_at_least
-from lws_lightning.data.download import download_files
-from lws_lightning.data.tasks import TaskData, stratified_subset
-from lws_lightning.randomness import generator_for
+from lws_lightning.data.download import DataFiles, require_files
+from lws_lightning.data.splits import training_subset
+from lws_lightning.data.tasks import Examples, TaskData
 
 __all__ = ["DKLMNIST"]
 
+_SPLITS = ("train", "test")
+_KINDS = ("images-idx3", "labels-idx1")
 _CLASS_NAMES = {
     "digits": tuple(string.digits),
     "letters": tuple(string.ascii_lowercase),
@@ -48,7 +51,7 @@ class DKLMNIST(MultiTaskDataModule):
     Args:
         root: Folder that holds `EMNIST` and `KMNIST`.
         upright: EMNIST's files, and so torchvision's images, are transposed; True turns them upright, in
-            training and test alike. KMNIST's are upright as they are and never touched.
+            training and test alike. KMNIST's are upright already and not changed.
         train_images_per_task: Size of each task's training subset.
         download: Fetch missing files (EMNIST is one archive of half a gigabyte, about four times that while
             it is being unpacked).
@@ -60,6 +63,7 @@ class DKLMNIST(MultiTaskDataModule):
         RuntimeError: In `prepare_data`, if the download fails.
     """
 
+    neutral_options = MultiTaskDataModule.neutral_options | {"download"}
     class_counts: Mapping[str, int] = {"digits": 10, "letters": 26, "kuzushiji": 10}
     image_size = (1, 28, 28)
 
@@ -79,18 +83,9 @@ class DKLMNIST(MultiTaskDataModule):
 
     def prepare_data(self) -> None:
         """Downloads missing files where `download` says so. Lightning calls this in one process only."""
-        if not self.download:
-            return
-        root = Path(self.root).expanduser()
-        for dataset, files in self._files().items():
-            download_files(
-                root,
-                dataset=dataset.__name__,
-                url=_url(dataset),
-                files=files,
-                problem=_idx_problem,
-                fetch=_fetch_emnist if dataset is EMNIST else _fetch_kmnist,
-            )
+        if self.download:
+            for files in self._files():
+                files.download()
 
     def load_tasks(self) -> list[TaskData]:
         """Reads the chosen tasks.
@@ -99,80 +94,41 @@ class DKLMNIST(MultiTaskDataModule):
             FileNotFoundError: A file is missing or damaged.
             ValueError: A task has fewer training images than `train_images_per_task`.
         """
-        self._require_files()
+        require_files(self.dataset_name, self._files())
         return [self._load_task(name) for name in self.task_names]
 
     def _load_task(self, name: str) -> TaskData:
-        images, labels = self._read(name, train=True)
-        test_images, test_labels = self._read(name, train=False)
-        if len(labels) < self.train_images_per_task:
-            raise ValueError(
-                f"{self.dataset_name}, task {name!r}: train_images_per_task is {self.train_images_per_task}, "
-                f"but there are only {len(labels)} training images."
-            )
-        generator = generator_for(self.split_seed, "training subset", name)
-        chosen, rest = stratified_subset(labels, self.train_images_per_task, generator)
-        return TaskData(
-            name=name,
-            num_classes=self.class_counts[name],
-            train_images=images[chosen],
-            train_labels=labels[chosen],
-            test_images=test_images,
-            test_labels=test_labels,
-            unused_images=images[rest],
-            unused_labels=labels[rest],
-            class_names=_CLASS_NAMES[name],
-        )
+        size, seed = self.train_images_per_task, self.split_seed
+        train, unused = training_subset(self.dataset_name, name, self._read(name, train=True), size, seed)
+        return TaskData(name, train, self._read(name, train=False), unused, _CLASS_NAMES[name])
 
-    def _read(self, name: str, train: bool) -> tuple[Tensor, Tensor]:
-        root = Path(self.root).expanduser()
-        source = KMNIST(root, train=train) if name == "kuzushiji" else EMNIST(root, split=name, train=train)
+    def _read(self, name: str, train: bool) -> Examples:
+        source = (
+            KMNIST(self.root_path, train=train)
+            if name == "kuzushiji"
+            else EMNIST(self.root_path, split=name, train=train)
+        )
         images: Tensor = source.data.unsqueeze(1)
         labels: Tensor = source.targets.to(torch.int64)
         if name != "kuzushiji" and self.upright:
             images = images.transpose(2, 3).contiguous()
-        return images, labels - 1 if name == "letters" else labels
+        return Examples(images, labels - 1 if name == "letters" else labels)
 
-    def _files(self) -> dict[type[EMNIST] | type[KMNIST], list[str]]:
-        """Returns the files that the chosen tasks need, relative to `root`."""
-        files: dict[type[EMNIST] | type[KMNIST], list[str]] = {}
-        for name in self.task_names:
-            dataset = KMNIST if name == "kuzushiji" else EMNIST
-            prefixes = ("train", "t10k") if dataset is KMNIST else (f"emnist-{name}-train", f"emnist-{name}-test")
-            files.setdefault(dataset, []).extend(
-                f"{dataset.__name__}/raw/{prefix}-{part}-ubyte"
-                for prefix in prefixes
-                for part in ("images-idx3", "labels-idx1")
-            )
+    def _files(self) -> list[DataFiles]:
+        """Returns the files that the chosen tasks need."""
+        emnist = [f"emnist-{name}-{split}" for name in self.task_names if name != "kuzushiji" for split in _SPLITS]
+        kmnist = ["train", "t10k"] if "kuzushiji" in self.task_names else []
+        fetch_emnist = partial(EMNIST, split="digits", download=True)  # the one archive holds every split
+        sources = (
+            ("EMNIST", EMNIST.url, emnist, fetch_emnist),
+            ("KMNIST", KMNIST.mirrors[0], kmnist, partial(KMNIST, download=True)),
+        )
+        files = []
+        for dataset, url, prefixes, fetch in sources:
+            names = [f"{dataset}/raw/{prefix}-{kind}-ubyte" for prefix in prefixes for kind in _KINDS]
+            if names:
+                files.append(DataFiles(dataset, url, self.root_path, names, _idx_problem, fetch))
         return files
-
-    def _require_files(self) -> None:
-        root = Path(self.root).expanduser()
-        complaints = []
-        for dataset, files in self._files().items():
-            found = [(Path(file).name, _idx_problem(root / file)) for file in files]
-            bad = [f"  {file}: {what}" for file, what in found if what is not None]
-            if bad:
-                folder = (root / dataset.__name__ / "raw").resolve()
-                complaints += [f"{dataset.__name__} in {folder} (from {_url(dataset)}):", *bad]
-        if complaints:
-            raise FileNotFoundError(
-                f"{self.dataset_name}: data files are missing or damaged.\n"
-                + "\n".join(complaints)
-                + "\nSet --data.download true, or get the archives by hand, unpack them and put the files there."
-            )
-
-
-def _url(dataset: type[EMNIST] | type[KMNIST]) -> str:
-    return str(EMNIST.url if dataset is EMNIST else KMNIST.mirrors[0])
-
-
-def _fetch_emnist(folder: Path) -> None:
-    EMNIST(folder, split="digits", download=True)  # the one archive holds every split
-
-
-def _fetch_kmnist(folder: Path) -> None:
-    KMNIST(folder, download=True)
 
 
 def _idx_problem(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""What the names of files and folders say, for all that looks for images."""
+"""Which files are images, and which are ignored, by their names."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ IMAGE_SUFFIXES = frozenset(
         ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".tga", ".pcx",
     }
 )  # fmt: skip
-"""What counts as an image, by the end of its name in lower case."""
+"""Extensions of images, in lower case."""
 
-_OF_THE_SYSTEM = frozenset(
+_SYSTEM_NAMES = frozenset(
     {
         "thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "$recycle.bin", "system volume information",
         "__macosx", "icon\r", "network trash folder", "temporary items",
@@ -22,22 +22,22 @@ _OF_THE_SYSTEM = frozenset(
         "@eadir", "@sharebin", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot",
     }
 )  # fmt: skip
-"""What Windows, macOS, Linux and network storage put between a user's files, in lower case."""
+"""Files and folders that Windows, macOS, Linux and network storage create, in lower case."""
 
 
 def is_passed_over(name: str) -> bool:
-    """Says whether a file or folder is hidden, or there for the system alone, such as thumbnails and a recycle bin."""
-    return name.startswith(".") or name.lower() in _OF_THE_SYSTEM
+    """Says whether a file or folder is hidden or the system's own, such as thumbnails and a recycle bin."""
+    return name.startswith(".") or name.lower() in _SYSTEM_NAMES
 
 
 def is_image(name: str) -> bool:
-    """Says whether a file is an image, by the end of its name."""
+    """Says whether a file is an image, by its extension."""
     return Path(name).suffix.lower() in IMAGE_SUFFIXES
 
 
 def kinds_of(files: Sequence[str]) -> str:
     """Counts files that are not read, such as `3 files are not read: 2 .heic, 1 .txt`, and says what to do."""
-    counts = Counter(Path(file).suffix.lower() or "without an ending" for file in files)
+    counts = Counter(Path(file).suffix.lower() or "without an extension" for file in files)
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common(5))
     more = f" and {len(counts) - 5} other kinds" if len(counts) > 5 else ""
     are = "file is" if len(files) == 1 else "files are"

@@ -1,6 +1,7 @@
-"""Anybody's images as tasks: a folder for each task, and in it a folder for each class."""
+"""Folders of images as tasks: a folder for each task, and in it a folder for each class."""
 
 import hashlib
+import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
+from torchvision.transforms.v2.functional import normalize
 
 from lws_lightning.batches import EvaluationBatch, StepBatch
 from lws_lightning.data.augmentation import Augmentation
@@ -19,10 +21,11 @@ from lws_lightning.data.checks import require_fraction, require_one_of
 from lws_lightning.data.image_decoding import Decoder, ResizeMode, check_size
 from lws_lightning.data.image_reading import ReadImages, read_folders, usable_memory
 from lws_lightning.data.image_scan import TaskFolder, scan_tasks
-from lws_lightning.data.normalization import make_normalization
+from lws_lightning.data.normalization import read_normalization
 from lws_lightning.data.sampler import Augment
+from lws_lightning.data.splits import hold_out
 from lws_lightning.data.streaming import Images, StreamedImages
-from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.data.tasks import Examples, TaskData
 from lws_lightning.randomness import generator_for
 
 __all__ = ["ImageFolders"]
@@ -35,37 +38,31 @@ _SHARE_OF_MEMORY = 3  # splitting copies the images once, and the run needs memo
 class ImageFolders(MultiTaskDataModule):
     """Tasks from folders of images: `ROOT/<task>/<class>/*.png`.
 
-    The tasks are the folders in `root`, sorted by name, and the classes of a task those in the task's folder. Tasks may
-    have any number of classes and images. A task may have test images of its own, as
-    `ROOT/<task>/train/<class>/*.png` and `ROOT/<task>/test/<class>/*.png`; otherwise `test_fraction` of each class are
-    held out, drawn by `split_seed` and the task's name, and independent of the order in which files are listed. A third
-    folder `val` (or `validation`) holds validation images, which `validation: unused` takes.
+    The tasks are the folders in `root`, sorted by name, and the classes of a task the folders in the task's. A task may
+    have test images of its own, as `ROOT/<task>/train/<class>/*.png` and `ROOT/<task>/test/<class>/*.png`; otherwise
+    `test_fraction` of each class are held out, drawn by `split_seed` and the task's name. A third folder `val` (or
+    `validation`) holds validation images, which `validation: unused` takes. `Decoder` says how an image is read.
 
-    Images are files that end in png, jpg, jpeg, webp, bmp, tif, gif and the like. Hidden files are passed over, and
-    other files with a warning. Images are turned as their EXIF data say, the first frame of an animation counts, and
-    transparent parts are laid over `background`.
-
-    Names and number of classes are read in the constructor, from the names of folders and files alone. The images are
-    decoded in `setup`. Those that fit are kept in memory and, decoded, in `cache_dir`, and are made anew when a file
-    changes. Others are read anew for each batch by loader processes, with the same batches bit for bit. Nothing is
-    written to `root`.
+    The constructor reads the names of folders and files alone; `setup` decodes the images. Those that fit are kept in
+    memory and, decoded, in `cache_dir`, until a file changes. Others are decoded for each batch by loader processes,
+    with the same batches bit for bit. Nothing is written to `root`.
 
     Args:
         root: Folder of the tasks.
         image_size: Pixels of a side, or `[height, width]`, to which every image is brought.
-        channels: 3, or 1 for grey. Images of the other kind are converted.
-        resize: `crop` scales an image until it covers the size and cuts off what is over; `pad` scales it until it fits
+        channels: 3, or 1 for grey. Other images are converted.
+        resize: `crop` scales an image until it covers the size and cuts off the rest; `pad` scales it until it fits
             in, and surrounds it with `background`; `stretch` changes its proportions.
         background: Grey value 0..255 behind transparent images and around padded ones.
         normalization: `none` (the network sees values from 0 to 1), `imagenet`, or `{mean: [...], std: [...]}` with a
             value for each channel on that scale.
         augmentation: Random changes of training images: names of `torchvision.transforms.v2`, those with arguments as
-            `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, each image on its own. The NES
-            batch is not changed: its losses rank assignments in evaluation mode, as in a test.
+            `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, each image on its own; the losses
+            of the NES batch rank assignments in evaluation mode, on images as in a test.
         test_fraction: Part of each class that is held out where a task has no test folder, in (0, 1). A class always
             keeps a training image.
-        broken_images: What to do about files that cannot be read as images: `refuse` names them and stops, `skip` names
-            them and goes on without.
+        broken_images: Files that cannot be read as images: `refuse` names them and stops, `skip` names them and
+            continues without.
         in_memory: Whether decoded images are held in memory; `auto`: if they fit.
         memory_limit_gb: How much `auto` may hold in memory, in 10^9 bytes. None: a third of the free memory.
         cache: Whether to keep decoded images, and which files can be read, for later runs.
@@ -74,13 +71,15 @@ class ImageFolders(MultiTaskDataModule):
         **options: Those of `MultiTaskDataModule`.
 
     Attributes:
-        preprocessing: How an image file becomes the network's input, as plain values.
+        preprocessing: How an image file becomes the network's input, as numbers, strings and lists.
 
     Raises:
         FileNotFoundError: There is no folder `root`.
         ValueError: An option is out of range, or the folders cannot be used; the message names them. In `setup`:
             images cannot be read, or leave a class empty.
     """
+
+    neutral_options = MultiTaskDataModule.neutral_options | {"in_memory", "memory_limit_gb", "cache", "cache_dir"}
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class ImageFolders(MultiTaskDataModule):
         if memory_limit_gb is not None and not memory_limit_gb >= 0:
             raise ValueError(f"{name}: memory_limit_gb must not be negative, got {memory_limit_gb}.")
         self._decoder = Decoder(check_size(name, image_size), channels, resize, int(background))
-        self._normalization = make_normalization(name, normalization, channels)
+        self._mean, self._std = read_normalization(name, normalization, channels)
         found = {task.name: task for task in scan_tasks(Path(root).expanduser(), "--data.root")}
         self.class_counts: Mapping[str, int] = {task: len(folder.class_names) for task, folder in found.items()}
         self.image_size = self._decoder.image_shape
@@ -132,13 +131,12 @@ class ImageFolders(MultiTaskDataModule):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """How an image file becomes the network's input, as plain values.
+        """How an image file becomes the network's input, as numbers, strings and lists.
 
         It is laid over `background` where transparent, converted to `channels`, and resized to `size` `[H, W]` by
         `mode`; each value v in 0..255 of a channel then becomes `(v * scale - mean) / std`.
         """
-        normalization = {"mean": list(self._normalization.mean), "std": list(self._normalization.std)}
-        return super().preprocessing | self._decoder.describe() | normalization
+        return super().preprocessing | self._decoder.describe() | {"mean": list(self._mean), "std": list(self._std)}
 
     @property
     def class_names(self) -> list[tuple[str, ...] | None]:
@@ -146,7 +144,7 @@ class ImageFolders(MultiTaskDataModule):
         return [folder.class_names for folder in self._folders]
 
     def augmentation(self) -> Augment | None:
-        """Returns what changes the images of each SGD batch; None: nothing does."""
+        """Returns the random changes to the images of each SGD batch, or None."""
         return self._augmentation
 
     def normalize(self, images: Tensor) -> Tensor:
@@ -156,20 +154,23 @@ class ImageFolders(MultiTaskDataModule):
             images: `(..., C, H, W)` uint8.
 
         Returns:
-            The same shape: with `normalization: none` as they are, else float32.
+            The same shape: unchanged with `normalization: none`, else float32.
         """
-        return self._normalization(images) if self._normalization.changes else images
+        if not any(self._mean) and set(self._std) == {1.0}:
+            return images
+        normalized: Tensor = normalize(images / 255, self._mean, self._std)
+        return normalized
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Normalises the images of a batch, on the device."""
         if isinstance(batch, StepBatch):
-            return StepBatch(*(part._replace(images=self.normalize(part.images)) for part in batch))
+            return StepBatch(*(of_phase._replace(images=self.normalize(of_phase.images)) for of_phase in batch))
         if isinstance(batch, EvaluationBatch):
             return batch._replace(images=self.normalize(batch.images))
         return batch
 
     def load_tasks(self) -> list[TaskData]:
-        """Reads the images of the chosen tasks, or tries them where they are to stream from disk.
+        """Reads the images of the chosen tasks, or checks them if they will stream from disk.
 
         Raises:
             ValueError: Images cannot be read, or leave a class empty.
@@ -178,15 +179,17 @@ class ImageFolders(MultiTaskDataModule):
         if not in_memory and not self._workers_given:
             self.num_workers = min(4, os.cpu_count() or 1)
         cache = ArrayCache(self.cache_dir, self.dataset_name, compressed=False) if self.cache else None
-        files = {folder.folder: folder.files() for folder in self._folders}
-        read = deque(read_folders(self.dataset_name, files, self._decoder, in_memory, cache))
+        files = {folder.folder: folder.files for folder in self._folders}
+        shape, variant = self._decoder.image_shape, self._decoder.variant
+        read = deque(read_folders(self.dataset_name, files, self._decoder, shape, variant, in_memory, cache))
         self._report_broken(read)
-        return [self._make_task(folder, read.popleft()) for folder in self._folders]  # popleft: half the memory
+        # popleft, so that the images of one task at a time are in memory twice
+        return [self._make_task(folder, read.popleft(), in_memory) for folder in self._folders]
 
     def state_dict(self) -> dict[str, Any]:
         """Adds what the networks are trained on: the classes, and a hash of the files' names."""
         digest = hashlib.blake2b("".join(folder.digest() for folder in self._folders).encode(), digest_size=8)
-        count = sum(len(folder.files()) for folder in self._folders)
+        count = sum(len(folder.images) for folder in self._folders)
         return super().state_dict() | {
             "images": f"{count} files, {digest.hexdigest()}",
             "class_names": {folder.name: list(folder.class_names) for folder in self._folders},
@@ -215,13 +218,13 @@ class ImageFolders(MultiTaskDataModule):
             raise ValueError(
                 f"{self.dataset_name}: the folders cannot be used as they are.\n{_listed(problems, 'problems')}"
             )
-        strangers = [file for folder in self._folders for file in folder.strangers]
-        if strangers:
+        others = [file for folder in self._folders for file in folder.other_files]
+        if others:
             rank_zero_warn(
-                f"{self.dataset_name}: passed over, since by their names they are no images ({len(strangers)}):\n"
-                f"{_listed(strangers, 'files')}"
+                f"{self.dataset_name}: passed over, since by their names they are not images ({len(others)}):\n"
+                f"{_listed(others, 'files')}"
             )
-        have = [folder.name for folder in self._folders if any(folder.parts.get("validation", []))]
+        have = [folder.name for folder in self._folders if any(each.split == "validation" for each in folder.images)]
         lack = [name for name in self.task_names if name not in have]
         if self.validation == "unused" and lack:
             raise ValueError(
@@ -235,9 +238,7 @@ class ImageFolders(MultiTaskDataModule):
             )
 
     def _fits(self) -> bool:
-        size = sum(len(folder.files()) for folder in self._folders)
-        for side in self.image_shape:
-            size *= side
+        size = sum(len(folder.images) for folder in self._folders) * math.prod(self.image_shape)
         if self.memory_limit_gb is not None:
             return size <= self.memory_limit_gb * 1e9
         free = usable_memory()
@@ -246,7 +247,7 @@ class ImageFolders(MultiTaskDataModule):
     def _report_broken(self, read: Sequence[ReadImages]) -> None:
         broken = []
         for folder, images in zip(self._folders, read, strict=True):
-            files = folder.files()
+            files = folder.files
             broken += [f"{files[index]}: {reason}" for index, reason in images.broken.items()]
         if not broken:
             return
@@ -258,55 +259,40 @@ class ImageFolders(MultiTaskDataModule):
             )
         rank_zero_warn(f"{self.dataset_name}: {counted} and are left out.\n{_listed(broken, 'files')}")
 
-    def _make_task(self, folder: TaskFolder, read: ReadImages) -> TaskData:
-        files = folder.files()
-        source: Images = (
-            read.pixels if read.pixels is not None else StreamedImages(files, self._decoder, self.image_shape)
+    def _make_task(self, folder: TaskFolder, read: ReadImages, in_memory: bool) -> TaskData:
+        class_names = folder.class_names
+        images: Images = read.pixels if in_memory else StreamedImages(folder.files, self._decoder, self.image_shape)
+        everything = Examples(images, torch.tensor([image.label for image in folder.images]))
+        readable = [(place, image.split) for place, image in enumerate(folder.images) if place not in read.broken]
+        train, test, unused = (
+            torch.tensor([place for place, of_split in readable if of_split == split], dtype=torch.int64)
+            for split in ("train", "test", "validation")
         )
-        numbers = [c for classes in folder.parts.values() for c, members in enumerate(classes) for _ in members]
-        labels = torch.tensor(numbers, dtype=torch.int64)
-        readable = torch.ones(len(files), dtype=torch.bool)
-        readable[list(read.broken)] = False
-        sizes = [sum(map(len, classes)) for classes in folder.parts.values()]
-        places = dict(zip(folder.parts, torch.split(torch.arange(len(files)), sizes), strict=True))
-        places = {part: place[readable[place]] for part, place in places.items()}
-        train, test = places["train"], places.get("test")
-        lost = set(range(len(folder.class_names))) - set(labels[train].tolist())
+        lost = set(range(len(class_names))) - set(everything.labels[train].tolist())
         if lost:
-            names = ", ".join(folder.class_names[number] for number in sorted(lost))
+            names = ", ".join(class_names[number] for number in sorted(lost))
             raise ValueError(
                 f"{self.dataset_name}: of the training images of {folder.folder} none of class {names} can be read; "
                 "repair them, or remove the class."
             )
-        if test is None:
-            train, test = self._hold_out(folder.name, train, labels[train])
-        unused = places.get("validation", train[:0])
+        if "test" not in folder.splits:
+            train, test = self._hold_out(folder.name, train, everything.labels[train])
         return TaskData(
             name=folder.name,
-            num_classes=len(folder.class_names),
-            train_images=source[train],
-            train_labels=labels[train],
-            test_images=source[test],
-            test_labels=labels[test],
-            unused_images=source[unused],
-            unused_labels=labels[unused],
-            class_names=folder.class_names,
+            train=everything.select(train),
+            test=everything.select(test),
+            unused=everything.select(unused),
+            class_names=class_names,
         )
 
     def _hold_out(self, name: str, places: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Splits places into those of training and of test images; a class always keeps a training image."""
-        size = max(1, round(self.test_fraction * len(labels)))
-        test, train = stratified_subset(labels, size, generator_for(self.split_seed, "test", name))
-        kept = set(labels[train].tolist())
-        back = []
-        for place, label in zip(test.tolist(), labels[test].tolist(), strict=True):
-            if label not in kept:
-                kept.add(label)
-                back.append(place)
-        in_test = torch.zeros(len(labels), dtype=torch.bool)
-        in_test[test] = True
-        in_test[back] = False
-        return places[~in_test], places[in_test]
+        test, train = hold_out(labels, self.test_fraction, generator_for(self.split_seed, "test", name))
+        held_out = torch.zeros(len(labels), dtype=torch.bool)
+        held_out[test] = True
+        for label in set(labels.tolist()) - set(labels[train].tolist()):
+            held_out[(labels == label).nonzero()[0]] = False
+        return places[~held_out], places[held_out]
 
 
 def _listed(entries: Sequence[str], what: str) -> str:

@@ -1,31 +1,22 @@
-"""From an image file of any kind to bytes of one size."""
+"""Reads image files of any kind as bytes of one size."""
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image, ImageOps
 from torch import Tensor
 
 __all__ = ["Decoder", "ResizeMode", "check_size"]
 
 ResizeMode = Literal["stretch", "pad", "crop"]
 
-_LARGE = 100_000_000  # pixels; larger images are decoded one at a time, those of JPEG to an eighth of a side at least
-_MOST = 1_000_000_000  # pixels that are decoded of one image, with some copies 10 GB
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+_LARGE = 100_000_000  # pixels; larger images are decoded one at a time, JPEG files at a reduced size
+_MOST = 1_000_000_000  # pixels of one image, which with some copies take 10 GB
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -33,14 +24,14 @@ _ONE_AT_A_TIME = threading.Lock()
 class Decoder:
     """Reads an image file as `(C, H, W)` uint8. What it returns depends on the file and these options alone.
 
-    The image is turned as its EXIF data say; of an animation the first frame counts. 16-bit grey values are scaled to
-    8 bits, transparent parts are laid over `background`, and every other kind of image is converted by Pillow. A JPEG
-    file of more than 100 megapixels is made smaller while it is decoded, to at least twice the size.
+    The image is rotated according to its EXIF data; of an animation, the first frame is used. 16-bit grey values are
+    scaled to 8 bits, transparent areas are laid over `background`, and every other kind of image is converted by
+    Pillow. A JPEG file of more than 100 megapixels is made smaller while it is decoded, to at least twice the size.
 
     Args:
         size: (H, W).
         channels: 3, or 1 for grey.
-        mode: `crop` scales until the image covers the size and cuts off what is over, alike on both sides; `pad` scales
+        mode: `crop` scales until the image covers the size and cuts off the rest, evenly on both sides; `pad` scales
             until the image fits in and surrounds it with `background`; `stretch` changes its proportions.
         background: Grey value in 0..255.
     """
@@ -67,12 +58,20 @@ class Decoder:
                 if large:
                     self._make_smaller(opened)
                 opened.load()  # raises where the file is cut short
-                image = self._with_channels(_upright(opened))
+                with suppress(Exception):  # broken EXIF data are ignored
+                    ImageOps.exif_transpose(opened, in_place=True)
+                image = self._with_channels(opened)
         array = np.array(self._resized(image))  # a copy, since Pillow's own memory is read-only
         return torch.from_numpy(array).view(*self.size, self.channels).permute(2, 0, 1).contiguous()
 
+    @property
+    def variant(self) -> str:
+        """The options as a file name."""
+        height, width = self.size
+        return f"{height}x{width}x{self.channels}-{self.mode}-{self.background}"
+
     def describe(self) -> dict[str, Any]:
-        """Returns the options as plain values."""
+        """Returns the options as numbers, strings and lists."""
         return {
             "size": list(self.size),
             "channels": self.channels,
@@ -82,11 +81,11 @@ class Decoder:
         }
 
     def _make_smaller(self, opened: Image.Image) -> None:
-        """Lets a JPEG file be decoded to a smaller image; other kinds cannot be."""
+        """Lets a JPEG file be decoded at a reduced size; other kinds cannot be."""
         sides = f"{opened.width:,} x {opened.height:,}"
         opened.draft(None, (2 * max(self.size),) * 2)  # turned or not
         if opened.width * opened.height > _MOST:
-            raise ValueError(f"{sides} pixels are more than the {_MOST:,} that are read of one image; make it smaller")
+            raise ValueError(f"{sides} pixels are more than the {_MOST:,} allowed for one image; make it smaller")
 
     def _with_channels(self, image: Image.Image) -> Image.Image:
         if image.mode.startswith("I") or image.mode == "F":
@@ -109,17 +108,8 @@ class Decoder:
         return ImageOps.pad(image, size, Image.Resampling.BILINEAR, color=grey)
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """Turns an image as its EXIF data say; nothing else of these is looked at, and broken ones say nothing."""
-    try:
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # whatever the bytes lead to
-        turn = None
-    return image if turn is None else image.transpose(turn)
-
-
 class _PillowsLimit:
-    """Pillow's own limit of pixels, which is to protect from strangers' files, and how many now decode without it."""
+    """Pillow's limit of pixels, a protection against untrusted files, and how many threads decode without it."""
 
     lock = threading.Lock()
     users = 0
@@ -128,7 +118,7 @@ class _PillowsLimit:
 
 @contextmanager
 def _own_limit() -> Iterator[None]:
-    """Takes Pillow's limit away as long as images are decoded here; it is one for all threads."""
+    """Lifts Pillow's limit, which all threads share, as long as images are decoded here."""
     with _PillowsLimit.lock:
         if _PillowsLimit.users == 0:
             _PillowsLimit.value, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
@@ -143,7 +133,7 @@ def _own_limit() -> Iterator[None]:
 
 
 def _from_wide(image: Image.Image) -> Image.Image:
-    """Turns grey values of more than 8 bits into 8 bits, where Pillow's own conversion would cut them off at 255."""
+    """Scales grey values of more than 8 bits to 8 bits, which Pillow's own conversion would clip at 255."""
     values = np.asarray(image).astype(np.float64)
     largest = 1.0 if image.mode == "F" else 65535.0
     if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= largest):

@@ -15,7 +15,22 @@ LAYOUT = (
     "ROOT/<task>/test/<class>/*.png (jpg, webp, bmp, tif, ... alike)"
 )
 
-_PARTS = {"train": "train", "test": "test", "val": "validation", "valid": "validation", "validation": "validation"}
+_SPLITS = {"train": "train", "test": "test", "val": "validation", "valid": "validation", "validation": "validation"}
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """An image, as its place among the folders describes it.
+
+    Attributes:
+        path: The file.
+        label: Number of its class.
+        split: "train", "test" or "validation".
+    """
+
+    path: str
+    label: int
+    split: str
 
 
 @dataclass
@@ -26,27 +41,29 @@ class TaskFolder:
         name: The folder's name.
         folder: The folder.
         class_names: The names of the classes, sorted; class c is number c.
-        parts: "train", and where the task has such folders "test" and "validation" -> for each class the paths of its
-            images, sorted by name; a class may have none outside "train".
+        splits: "train", and where the task has such folders "test" and "validation".
+        images: All images by split, class and name. A class may have none outside "train".
         problems: What makes the task unusable, as sentences that name the folder and say what to do.
-        strangers: Files that are no images by their names.
+        other_files: Files that are not images by their names.
     """
 
     name: str
     folder: Path
     class_names: tuple[str, ...] = ()
-    parts: dict[str, list[list[str]]] = field(default_factory=dict)
+    splits: list[str] = field(default_factory=list)
+    images: list[ImageFile] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    strangers: list[str] = field(default_factory=list)
+    other_files: list[str] = field(default_factory=list)
 
+    @property
     def files(self) -> list[str]:
-        """Returns the paths of all images, part by part and class by class."""
-        return [file for classes in self.parts.values() for files in classes for file in files]
+        """The paths of all images."""
+        return [image.path for image in self.images]
 
     def digest(self) -> str:
         """Returns a hash of the names below the folder, the same wherever the folder lies."""
         digest = hashlib.blake2b(digest_size=8)
-        for file in self.files():
+        for file in self.files:
             digest.update(os.fsencode(os.path.relpath(file, self.folder)) + b"\0")
         return digest.hexdigest()
 
@@ -67,12 +84,13 @@ def scan_tasks(root: Path, option: str) -> list[TaskFolder]:
     """
     if not root.is_dir():
         raise FileNotFoundError(f"There is no folder {root} ({option}). Expected is {LAYOUT}.")
-    folders, files = _listing(root)
+    folders, images, others = _listing(root)
     if not folders:
-        found = f"only files, such as {files[0].name!r}" if files else "nothing"
+        files = sorted([*images, *others])
+        found = f"only files, such as {Path(files[0]).name!r}" if files else "nothing"
         raise ValueError(f"{root} ({option}) holds {found}, but no folders of tasks. Expected is {LAYOUT}.")
     names = {folder.name for folder in folders}
-    if len(names) > 1 and names <= _PARTS.keys():
+    if len(names) > 1 and names <= _SPLITS.keys():
         raise ValueError(
             f"The folders in {root} ({option}) are named {', '.join(sorted(names))}, as if it were a single task. "
             f"Expected is {LAYOUT}; give the folder above, or put these folders into one for the task."
@@ -82,22 +100,19 @@ def scan_tasks(root: Path, option: str) -> list[TaskFolder]:
 
 def _scan_task(folder: Path) -> TaskFolder:
     task = TaskFolder(folder.name, folder)
-    if _undecodable(folder.name):
-        task.problems.append(f"{folder!r}: its name is not valid text; rename it.")
-    folders, files = _listing(folder)
-    images = [file for file in files if is_image(file.name)]
-    task.strangers += [str(file) for file in files if not is_image(file.name)]
+    _check_name(task, folder)
+    folders, images, task.other_files = _listing(folder)
     if images:
         task.problems.append(
-            f"{folder}: {_count(len(images), 'image')} outside of the class folders, such as {images[0].name!r}; "
-            "put each image into the folder of its class."
+            f"{folder}: {len(images):,} image{'s' * (len(images) != 1)} outside of the class folders, such as "
+            f"{Path(images[0]).name!r}; put each image into the folder of its class."
         )
-    # A class may be called "train" too; then images lie in it, and no folders.
+    # A class may also be called "train"; it then holds images and no folders.
     divided = any(each.name == "train" and _listing(each)[0] for each in folders)
-    if not divided:
-        task.class_names, task.parts["train"] = _scan_classes(task, folder, folders)
+    if divided:
+        _scan_splits(task, folders)
     else:
-        _scan_parts(task, folders)
+        _scan_classes(task, "train", folders)
     if not task.class_names and not images:
         task.problems.append(f"{folder}: there are no class folders in it; expected is {LAYOUT}.")
     elif len(task.class_names) == 1:
@@ -105,10 +120,11 @@ def _scan_task(folder: Path) -> TaskFolder:
             f"{folder}: there is one class only, {task.class_names[0]!r}; a task needs at least two. Add a class, or "
             "leave the task out with --data.tasks."
         )
-    empty = [name for name, files in zip(task.class_names, task.parts.get("train", []), strict=True) if not files]
+    filled = {image.label for image in task.images if image.split == "train"}
+    empty = [name for label, name in enumerate(task.class_names) if label not in filled]
     if empty:
         place = folder / "train" if divided else folder
-        others = [file for file in task.strangers if Path(file).parent in [place / name for name in empty]]
+        others = [file for file in task.other_files if Path(file).parent in [place / name for name in empty]]
         task.problems.append(
             f"{place}: no images in the class folder{'s' * (len(empty) > 1)} {_names(empty)}; put images there, or "
             f"remove the folder.{f' There, {kinds_of(others)}.' if others else ''}"
@@ -116,72 +132,74 @@ def _scan_task(folder: Path) -> TaskFolder:
     return task
 
 
-def _scan_parts(task: TaskFolder, folders: Sequence[Path]) -> None:
+def _scan_splits(task: TaskFolder, folders: Sequence[Path]) -> None:
     """Fills in a task that has a folder `train` of class folders, and others beside it."""
-    others = [each.name for each in folders if each.name not in _PARTS]
+    others = [each.name for each in folders if each.name not in _SPLITS]
     if others:
         task.problems.append(
             f"{task.folder}: beside the folder 'train' there are {_names(others)}; only test and val(idation) may be "
             "there. Move the others elsewhere."
         )
-    found: dict[str, tuple[tuple[str, ...], list[list[str]]]] = {}
-    for folder in (each for each in folders if each.name in _PARTS):
-        part = _PARTS[folder.name]
-        inside, files = _listing(folder)
-        task.strangers += [str(file) for file in files if not is_image(file.name)]
-        if any(is_image(file.name) for file in files):
+    # First "train", which says what the classes are.
+    for folder in sorted(folders, key=lambda each: each.name != "train"):
+        if folder.name in others:
+            continue
+        classes, images, other_files = _listing(folder)
+        task.other_files += other_files
+        if images:
             task.problems.append(f"{folder}: images outside of the class folders; put each into that of its class.")
-        if part in found:
+        split = _SPLITS[folder.name]
+        if split in task.splits:
             task.problems.append(f"{task.folder}: there is more than one folder of validation images; keep one.")
-        found[part] = _scan_classes(task, folder, inside)
-    task.class_names, task.parts["train"] = found.pop("train")
-    for part, (names, files_of) in found.items():
-        unknown = [name for name in names if name not in task.class_names]
-        if unknown:
-            task.problems.append(
-                f"{task.folder}: {part} has the classes {_names(unknown)}, of which train has no folder; give them "
-                "training images, or remove them."
-            )
-        by_name = dict(zip(names, files_of, strict=True))
-        task.parts[part] = [by_name.get(name, []) for name in task.class_names]
+        _scan_classes(task, split, classes)
 
 
-def _scan_classes(task: TaskFolder, folder: Path, classes: Sequence[Path]) -> tuple[tuple[str, ...], list[list[str]]]:
-    files_of = []
+def _scan_classes(task: TaskFolder, split: str, classes: Sequence[Path]) -> None:
+    """Adds the images of one split."""
+    task.splits.append(split)
+    if split == "train":
+        task.class_names = tuple(each.name for each in classes)
+    unknown = [each.name for each in classes if each.name not in task.class_names]
+    if unknown:
+        task.problems.append(
+            f"{task.folder}: {split} has the classes {_names(unknown)}, of which train has no folder; give them "
+            "training images, or remove them."
+        )
     for each in classes:
-        if _undecodable(each.name):
-            task.problems.append(f"{each!r}: its name is not valid text; rename it.")
-        folders, files = _listing(each)
+        _check_name(task, each)
+        folders, images, other_files = _listing(each)
+        task.other_files += other_files
         if folders:
             task.problems.append(
                 f"{each}: there are folders in it, such as {folders[0].name!r}, where images are expected. Expected is "
                 f"{LAYOUT}."
             )
-        files_of.append([str(file) for file in files if is_image(file.name)])
-        task.strangers += [str(file) for file in files if not is_image(file.name)]
-    return tuple(each.name for each in classes), files_of
+        if each.name not in unknown:
+            label = task.class_names.index(each.name)
+            task.images += [ImageFile(file, label, split) for file in images]
 
 
-def _listing(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Returns the folders and the files in a folder that a user means to be there, sorted by name."""
+def _listing(folder: Path) -> tuple[list[Path], list[str], list[str]]:
+    """Returns the folders, images and other files in a folder, each sorted by name."""
     folders: list[Path] = []
-    files: list[Path] = []
+    images: list[str] = []
+    others: list[str] = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if is_passed_over(entry.name):
                 continue
-            (folders if entry.is_dir() else files).append(folder / entry.name)
-    return folders, files
+            if entry.is_dir():
+                folders.append(folder / entry.name)
+            else:
+                (images if is_image(entry.name) else others).append(str(folder / entry.name))
+    return folders, images, others
 
 
-def _undecodable(name: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in name)
+def _check_name(task: TaskFolder, folder: Path) -> None:
+    if any("\ud800" <= character <= "\udfff" for character in folder.name):
+        task.problems.append(f"{folder!r}: its name is not valid text; rename it.")
 
 
 def _names(names: Sequence[str]) -> str:
     shown = ", ".join(map(repr, names[:10]))
     return f"{shown} and {len(names) - 10} more" if len(names) > 10 else shown
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"

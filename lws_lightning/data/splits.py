@@ -1,23 +1,97 @@
-"""Which images of a task are for training and which for validation."""
+"""Which images of a task are for training, for validation and for neither."""
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from lws_lightning.data.streaming import Images
-from lws_lightning.data.tasks import TaskData, stratified_subset
+from lws_lightning.data.tasks import Examples, TaskData
 from lws_lightning.randomness import generator_for
 
-__all__ = ["Validation", "split_training_images"]
+__all__ = ["Validation", "hold_out", "split_training_images", "stratified_subset", "training_subset"]
 
 Validation = Literal["none", "split", "unused"]
 """Where validation images come from: see `MultiTaskDataModule`."""
 
 
+def stratified_subset(labels: Tensor, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Chooses `size` examples so that the classes keep their shares.
+
+    A class with n of N examples has the quota `size * n / N`. Each class gets its quota rounded down, the
+    examples left over go to the largest remainders, ties in a random order. Where `size` suffices, a class
+    that ended with none then gets one from the class that lies furthest above its quota.
+
+    Args:
+        labels: `(N,)` int64.
+        size: Number of examples to choose, from 0 to N.
+        generator: The only source of randomness.
+
+    Returns:
+        `(chosen, rest)`: `(size,)` and `(N - size,)` int64 indices into `labels`, disjoint, each ascending.
+
+    Raises:
+        ValueError: `size` is negative or larger than N.
+    """
+    total = len(labels)
+    if not 0 <= size <= total:
+        raise ValueError(f"cannot choose {size} of {total} examples.")
+    classes, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    # Whole numbers throughout: a quota in floating point would make ties depend on rounding.
+    quotas = [size * count for count in counts.tolist()]  # in units of 1 / total
+    shares = [quota // total for quota in quotas] if total else []
+    order = torch.randperm(len(classes), generator=generator).tolist()
+    by_remainder = sorted(order, key=lambda c: -(quotas[c] % total))
+    for c in by_remainder[: size - sum(shares)]:
+        shares[c] += 1
+    if size >= len(classes):
+        for c in (c for c in order if shares[c] == 0):
+            donor = max((d for d in order if shares[d] > 1), key=lambda d: shares[d] * total - quotas[d])
+            shares[donor] -= 1
+            shares[c] = 1
+    chosen = torch.zeros(total, dtype=torch.bool)
+    for c, share in enumerate(shares):
+        members = (inverse == c).nonzero().squeeze(1)
+        chosen[members[torch.randperm(len(members), generator=generator)[:share]]] = True
+    return chosen.nonzero().squeeze(1), (~chosen).nonzero().squeeze(1)
+
+
+def hold_out(labels: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Returns the `stratified_subset` of a fraction of the examples, at least one, and the rest."""
+    return stratified_subset(labels, max(1, round(fraction * len(labels))), generator)
+
+
+def training_subset(
+    dataset: str, task: str, examples: Examples, size: int | None, split_seed: int
+) -> tuple[Examples, Examples]:
+    """Draws the training images of a task from those that a data set offers.
+
+    Args:
+        dataset: What messages call the data set.
+        task: Name of the task.
+        examples: All training images.
+        size: The option `train_images_per_task`. None: all.
+        split_seed: As of `MultiTaskDataModule`.
+
+    Returns:
+        The images drawn, with the shares of the classes, and the rest.
+
+    Raises:
+        ValueError: There are fewer images than `size`.
+    """
+    total = len(examples.labels)
+    size = total if size is None else size
+    if total < size:
+        raise ValueError(
+            f"{dataset}, task {task!r}: train_images_per_task is {size}, but there are only {total} training images."
+        )
+    chosen, rest = stratified_subset(examples.labels, size, generator_for(split_seed, "training subset", task))
+    return examples.select(chosen), examples.select(rest)
+
+
 def split_training_images(
     task: TaskData, dataset: str, validation: Validation, fraction: float, largest: int | None, seed: int
-) -> tuple[tuple[Images, Tensor], tuple[Images, Tensor]]:
-    """Returns the training and the validation images and labels of a task; without validation the latter are empty.
+) -> tuple[Examples, Examples]:
+    """Returns the training and the validation images of a task; the latter are empty without validation.
 
     Args:
         task: The task.
@@ -28,29 +102,27 @@ def split_training_images(
         seed: `split_seed`.
 
     Raises:
-        ValueError: The validation images cannot be had from this task.
+        ValueError: The task cannot provide the validation images.
     """
     where = f"{dataset}, task {task.name!r}"
-    images, labels = task.train_images, task.train_labels
     generator = generator_for(seed, "validation", task.name)
+    if validation == "none":
+        return task.train, task.train.select(slice(0))
     if validation == "split":
-        size = max(1, round(fraction * len(labels)))
-        held_out, kept = stratified_subset(labels, size, generator)
+        labels = task.train.labels
+        held_out, kept = hold_out(labels, fraction, generator)
         lost = sorted(set(labels.tolist()) - set(labels[kept].tolist()))
         if lost:
             raise ValueError(
                 f"{where}: validation: split with validation_fraction {fraction} leaves no "
                 f"training image in class {', '.join(map(str, lost))}; take a smaller fraction."
             )
-        return (images[kept], labels[kept]), (images[held_out], labels[held_out])
-    if validation == "unused":
-        images, labels = task.unused_images, task.unused_labels
-        if len(labels) == 0:
-            raise ValueError(
-                f"{where}: validation: unused needs training images that are not used, and there are none; "
-                "take validation: split, or fewer training images."
-            )
-        size = min(len(labels), largest or len(labels))
-        chosen, _ = stratified_subset(labels, size, generator)
-        return (task.train_images, task.train_labels), (images[chosen], labels[chosen])
-    return (images, labels), (images[:0], labels[:0])
+        return task.train.select(kept), task.train.select(held_out)
+    if task.unused is None or len(task.unused.labels) == 0:
+        raise ValueError(
+            f"{where}: validation: unused needs training images that are not used, and there are none; "
+            "take validation: split, or fewer training images."
+        )
+    available = len(task.unused.labels)
+    chosen, _ = stratified_subset(task.unused.labels, min(available, largest or available), generator)
+    return task.train, task.unused.select(chosen)

@@ -1,11 +1,11 @@
-"""Images that stay on disk until a batch needs them."""
+"""Images in memory, or on disk until a batch needs them."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["Images", "StreamedImages", "all_images", "read_images"]
+__all__ = ["Images", "StreamedImages", "read_images"]
 
 
 class StreamedImages:
@@ -40,21 +40,14 @@ class StreamedImages:
         files = self.files[index] if isinstance(index, slice) else [self.files[i] for i in index.tolist()]
         return StreamedImages(files, self.decode, self.image_shape)
 
-    def read(self, index: Tensor | None = None) -> Tensor:
-        """Reads some images.
-
-        Args:
-            index: `(n,)` int64 in `[0, N)`; None: all.
-
-        Returns:
-            `(n, C, H, W)` uint8.
+    def read(self) -> Tensor:
+        """Reads all images, `(N, C, H, W)` uint8.
 
         Raises:
             RuntimeError: An image cannot be read, or has another shape than declared; names the file.
         """
-        files = self.files if index is None else [self.files[i] for i in index.tolist()]
-        images = torch.empty(len(files), *self.image_shape, dtype=torch.uint8)
-        for image, file in zip(images, files, strict=True):
+        images = torch.empty(self.shape, dtype=torch.uint8)
+        for image, file in zip(images, self.files, strict=True):
             try:
                 decoded = self.decode(file)
             except Exception as error:
@@ -69,20 +62,18 @@ Images = Tensor | StreamedImages
 """`(N, C, H, W)` uint8 images, in memory or read when they are needed."""
 
 
-def read_images(images: Images, index: Tensor, out: Tensor) -> None:
-    """Writes `images[index]` into `out`.
+def read_images(images: Images, index: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+    """Returns images as a tensor, wherever they are.
 
     Args:
         images: `(N, C, H, W)` uint8.
-        index: `(n,)` int64 in `[0, N)`.
-        out: `(n, C, H, W)` uint8.
+        index: `(n,)` int64 in `[0, N)`. None: all images, without a copy of those in memory.
+        out: Where to write the indexed images, `(n, C, H, W)` uint8.
+
+    Raises:
+        RuntimeError: An image on disk cannot be read; names the file.
     """
-    if isinstance(images, Tensor):
-        torch.index_select(images, 0, index, out=out)  # once, not gather and stack
-    else:
-        out.copy_(images.read(index))
-
-
-def all_images(images: Images) -> Tensor:
-    """Returns the images as one tensor, `(N, C, H, W)` uint8; streamed ones are read, all of them."""
-    return images if isinstance(images, Tensor) else images.read()
+    if isinstance(images, StreamedImages):
+        read = (images if index is None else images[index]).read()
+        return read if out is None else out.copy_(read)
+    return images if index is None else torch.index_select(images, 0, index, out=out)

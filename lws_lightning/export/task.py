@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lws_lightning.export.formats import FORMATS
+from lws_lightning.export.network import task_network
 from lws_lightning.export.source import source_of
 from lws_lightning.methods import MultiTaskMethod
 
@@ -48,7 +49,7 @@ class Exported:
 def export_task(
     method: MultiTaskMethod, task: int | str, format: str, path: str | Path, checkpoint: str | Path | None = None
 ) -> Exported:
-    """Writes a task's own network to a file (see `MultiTaskMethod.task_network` for what it is).
+    """Writes a task's own network to a file (see `task_network`).
 
     The file is written under another name, read again, and compared with the method's own prediction on random images,
     in batches of several sizes. Then it takes the place of what was at `path`.
@@ -72,7 +73,7 @@ def export_task(
     chosen.require_packages(format)
     index = method.task_index(task)
     name = method.task_names[index]
-    network = method.task_network(index)
+    network = task_network(method, index)
     batches = [_random_images(size, method.image_shape) for size in _BATCHES]
     wanted = _own_predictions(method, index, batches)
     _compare("The plain network", name, [network(images).detach() for images in batches], wanted)
@@ -118,17 +119,11 @@ def _own_predictions(method: MultiTaskMethod, task: int, batches: Sequence[Tenso
     In float32 on the CPU, as the file will: after a training in half precision or on a GPU the networks as they lie
     there round by far more than what is compared.
     """
-    normalization = method.data_record.normalization(method.image_shape[0])
-    networks = copy.deepcopy(method.networks_for_inference(task)).cpu().float()
-    logits = []
+    networks, assignment = method.inference_network(task)
+    networks = copy.deepcopy(networks).cpu().float()
     with networks.evaluating():
-        for images in batches:
-            inputs = images
-            if normalization is not None:
-                mean, std = (torch.tensor(values).view(-1, 1, 1) for values in normalization)
-                inputs = (images - mean) / std
-            logits.append(networks.forward_task(inputs, method.assignment, task))
-    return logits
+        inputs = [method.data_record.normalized(images) for images in batches]
+        return [networks.forward_task(images, assignment, task) for images in inputs]
 
 
 def _compare(what: str, task: str, found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:

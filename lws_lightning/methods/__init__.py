@@ -4,33 +4,43 @@ from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.checks import check_trainer
 from lws_lightning.methods.cross_stitch import CrossStitch
 from lws_lightning.methods.early_stopping import IndependentEarlyStopping
-from lws_lightning.methods.evaluation import Evaluation, TaskEvaluation
-from lws_lightning.methods.fixed import FixedSharing
-from lws_lightning.methods.guard import NonFiniteError
-from lws_lightning.methods.learned import LearnedWeightSharing
+from lws_lightning.methods.fixed import FixedScheme, FixedSharing
+from lws_lightning.methods.inference import inference_costs, inference_parameters, inference_seconds
+from lws_lightning.methods.learned import LearnedScheme, LearnedWeightSharing
 from lws_lightning.methods.record import DataRecord
 from lws_lightning.methods.restored import method_from_checkpoint
 from lws_lightning.methods.routing import RoutingNetworks
+from lws_lightning.methods.scheme import Blueprint, Design, Scheme
 from lws_lightning.methods.sluice import Sluice
 from lws_lightning.methods.soft_layer_ordering import SoftLayerOrdering
 from lws_lightning.methods.uncertainty import UncertaintyWeighting
 from lws_lightning.methods.undirected import UndirectedSharing
+from lws_lightning.records import Evaluation, TaskEvaluation
+from lws_lightning.training import NonFiniteError
 
 __all__ = [
+    "Blueprint",
     "CrossStitch",
     "DataRecord",
+    "Design",
     "Evaluation",
+    "FixedScheme",
     "FixedSharing",
     "IndependentEarlyStopping",
+    "LearnedScheme",
     "LearnedWeightSharing",
     "MultiTaskMethod",
     "NonFiniteError",
     "RoutingNetworks",
+    "Scheme",
     "Sluice",
     "SoftLayerOrdering",
     "TaskEvaluation",
     "UncertaintyWeighting",
     "UndirectedSharing",
     "check_trainer",
+    "inference_costs",
+    "inference_parameters",
+    "inference_seconds",
     "method_from_checkpoint",
 ]

@@ -1,51 +1,59 @@
-"""What every method shares: the networks, the update of the weights, evaluation, checkpoints."""
+"""The LightningModule of every method: Lightning's hooks around a scheme, an objective and the update of weights."""
 
 import copy
-import inspect
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
-from lightning.pytorch import Callback
-from torch import nn
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor
 
-from lws_lightning.batches import StepBatch
-from lws_lightning.callbacks import RunRecord, SharingMonitor
-from lws_lightning.callbacks.folder import has_own_place, take_folder
-from lws_lightning.methods.checks import check_pass_size, check_precision, check_task_info, check_trainer
-from lws_lightning.methods.inference import count_multiply_adds, median_seconds
-from lws_lightning.methods.optimization import LRSchedule
+from lws_lightning.batches import EvaluationBatch, PredictionBatch, StepBatch
+from lws_lightning.methods.arguments import KeepsArguments
+from lws_lightning.methods.checks import check_precision, check_task_info, check_trainer
+from lws_lightning.methods.engine import LightningEngine, trainer_of
+from lws_lightning.methods.evaluation import TaskErrors
 from lws_lightning.methods.progress import FitProgress
-from lws_lightning.methods.resume import (
-    apply_adam_options,
-    compare_options,
-    refuse_import_path,
-)
-from lws_lightning.methods.trained import TrainedMethod
-from lws_lightning.methods.weighting import normalised_weights
-from lws_lightning.networks import (
-    BaseNetwork,
-    Initialization,
-    NetworkBuilder,
-    build_network,
-    choose_learned_layers,
-    make_multi_task_network,
-)
+from lws_lightning.methods.record import DataRecord
+from lws_lightning.methods.resume import apply_adam_options, compare_options, refuse_import_path
+from lws_lightning.methods.scheme import Blueprint, Design
+from lws_lightning.networks import Initialization, NetworkBuilder, build_network, choose_learned_layers
 from lws_lightning.randomness import resolve_seed
-from lws_lightning.saving import save_whole_files
+from lws_lightning.records import (
+    Evaluation,
+    default_options,
+    has_own_place,
+    plain_options,
+    save_whole_files,
+    take_folder,
+)
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import RunningStats, TaskNetworks
+from lws_lightning.training import (
+    EarlyStopping,
+    LRSchedule,
+    NonFiniteError,
+    WeightUpdate,
+    lr_factor,
+    normalised_weights,
+    obey_schedule,
+    require_equal,
+    to_inputs,
+)
 
 __all__ = ["MultiTaskMethod"]
 
 
-class MultiTaskMethod(TrainedMethod):
-    """Base of the methods: T networks made of weight sets, trained with Adam by manual optimization.
+class MultiTaskMethod(KeepsArguments, LightningModule):
+    """T networks that share weights as a scheme says, trained with Adam by manual optimization.
 
-    A subclass says how many weights each layer has, which assignment is used for inference, and what a training step
-    is. `global_step` counts training steps: each takes exactly one step of the one optimizer.
+    A subclass is a constructor that takes plain values and hands a `Design` on. `global_step` counts training steps:
+    each makes exactly one step of the one optimizer.
 
     Args:
+        design: What distinguishes this method from others.
         network: The base architecture: a name (`lws_lightning.networks.NETWORKS`), a classifier of torchvision as
             `torchvision:resnet18`, an import path `package.module:build`, or, from Python, a callable. What these build
             for an image shape is a `BaseNetwork`, or a classifier that can be cut into layers (docs/own_network.md). A
@@ -90,12 +98,49 @@ class MultiTaskMethod(TrainedMethod):
             statistics that keeps this share of itself at each step, in (0, 1); after n steps at most
             `(1 + n) / (10 + n)`. None: they use the current weights, as in the paper.
         seed: For initial weights, populations and whatever else is drawn. None: the seed of `seed_everything`.
+
+    Attributes:
+        scheme: How the networks share, and what a training step does.
+        network: The networks of the T tasks.
+        average: The average of the weights that `ema_decay` asks for, or None.
+        distribution: The search distribution, None where nothing is searched.
+        objective: What is minimised.
+        stopping: The early stopping of each task, or None.
+        update: The update of the weights.
+        evaluations: The last evaluation of each prefix.
     """
 
-    method_name: str
+    neutral_options: ClassVar[frozenset[str]] = frozenset({"max_images_per_pass", "validation_prefix"})
+    """Options that a result does not depend on, but for rounding; not part of `identity`."""
+    state_options: ClassVar[frozenset[str]] = frozenset(
+        {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "learned_layers", "seed"}
+    )
+    """Options that the state in a checkpoint depends on: a run cannot go on with another value."""
+    state_values: ClassVar[Mapping[str, Any]] = {"running_stats": "per_task", "ema_decay": None}
+    """Values of options with which the state holds something more or less: no run can go on from them, or to them."""
+    start_options: ClassVar[frozenset[str]] = frozenset({"initialization", "pretrained_weights", "perturb_copies"})
+    """Options of the networks' start, which have no effect on a run that goes on from a checkpoint."""
+    training_options: ClassVar[frozenset[str]] = frozenset(
+        {
+            "lr",
+            "weight_decay",
+            "lr_schedule",
+            "warmup_steps",
+            "adam_eps",
+            "clip_grad_norm",
+            "running_stats",
+            "initialization",
+            "pretrained_weights",
+            "perturb_copies",
+            "loss_weights",
+            "ema_decay",
+        }
+    )
+    """Options that every method has and that say how weights are trained; a report warns where rows differ in them."""
 
     def __init__(
         self,
+        design: Design,
         network: str | NetworkBuilder,
         task_names: Sequence[str],
         num_classes: Sequence[int],
@@ -117,86 +162,160 @@ class MultiTaskMethod(TrainedMethod):
         ema_decay: float | None = None,
         seed: int | None = None,
     ) -> None:
-        super().__init__(task_names, validation_prefix)
-        self._save_options(ignore=[] if isinstance(network, str) else ["network"])
-        check_task_info(task_names, num_classes, image_shape)
-        positive = {"lr": lr, "adam_eps": adam_eps, "clip_grad_norm": clip_grad_norm}
-        positive["max_images_per_pass"] = max_images_per_pass
-        for name, value in positive.items():
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, but is {value}.")
-        if not perturb_copies >= 0:
-            raise ValueError(f"perturb_copies must not be negative, but is {perturb_copies}.")
-        if ema_decay is not None and not 0 < ema_decay < 1:
-            raise ValueError(f"ema_decay must be in (0, 1), or null for no average of the weights, but is {ema_decay}.")
+        super().__init__()
         self.automatic_optimization = False
-        self.progress = FitProgress()
+        self.save_hyperparameters(self.given_options(MultiTaskMethod))
+        check_task_info(task_names, num_classes, image_shape)
+        _check_ranges(lr, adam_eps, clip_grad_norm, max_images_per_pass, perturb_copies, ema_decay)
+        if design.patience is not None and validation_prefix == "test_curve":
+            raise ValueError(
+                "Early stopping needs validation images, but with data.validation: none the validation loop sees test "
+                "images, and nothing may be selected by them. Set data.validation: split (or unused)."
+            )
+        self.method_name = design.name
         self.network_name = network if isinstance(network, str) else getattr(network, "__name__", "callable")
-        self.num_classes = list(num_classes)
-        self.lr, self.weight_decay = lr, weight_decay
-        self.lr_schedule, self.warmup_steps, self.adam_eps = lr_schedule, warmup_steps, adam_eps
-        self.clip_grad_norm = clip_grad_norm
-        self.max_images_per_pass = max_images_per_pass
-        self.loss_weights = normalised_weights(loss_weights, task_names)
-        self.seed = resolve_seed(seed)
+        self.task_names, self.num_classes = list(task_names), list(num_classes)
         self.image_shape = tuple(image_shape)
-        self.initialization, self.perturb_copies = initialization, perturb_copies
-        base = build_network(network, image_shape, pretrained_weights)
-        base = self.choose_base(choose_learned_layers(base, learned_layers))
-        self.block_names = [part.name for part in base.layers]
-        self.layer_names = [part.name for part in base.learned_layers]
-        self.network = self.make_network(base)  # the base itself is not kept: it may hold functions, not to be pickled
-        self.network.set_running_stats(running_stats)
-        self.ema_decay = ema_decay
-        self.average = None if ema_decay is None else copy.deepcopy(self.network).requires_grad_(False)
-        self.weights_per_layer = self.network.weights_per_layer
-        self.distribution: SearchDistribution | None = None
-        self._multiply_adds: list[int] | None = None
+        self.validation_prefix = validation_prefix
+        self.seed = resolve_seed(seed)
+        self.lr, self.weight_decay, self.adam_eps = lr, weight_decay, adam_eps
+        self.lr_schedule, self.warmup_steps = lr_schedule, warmup_steps
+        self.max_images_per_pass, self.ema_decay = max_images_per_pass, ema_decay
 
-    def _save_options(self, ignore: list[str]) -> None:
-        """Saves the options as hyper-parameters, so that the class can be made again from a checkpoint.
-
-        Of a user's subclass only its own arguments are saved, because it may itself set those of its base.
-        """
-        own_frame = inspect.currentframe()
-        assert own_frame is not None
-        outermost = innermost = frame = own_frame.f_back
-        while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is self:
-            outermost, frame = frame, frame.f_back
-        of_this_package = type(self).__module__.split(".")[0] == __name__.split(".")[0]
-        self.save_hyperparameters(ignore=ignore, frame=innermost if of_this_package else outermost)
-
-    # What a subclass says
-
-    def choose_base(self, base: BaseNetwork) -> BaseNetwork:
-        """Returns the base architecture, where a method wants it changed."""
-        return base
-
-    def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
-        """Returns K_l for each learned layer, for `make_network`."""
-        raise NotImplementedError
-
-    def make_network(self, base: BaseNetwork) -> TaskNetworks:
-        """Makes the networks of the T tasks; here weight sets that an assignment chooses from."""
-        sizes = self.choose_weights_per_layer(base)
-        return make_multi_task_network(
-            base, self.num_classes, sizes, self.seed, self.initialization, self.perturb_copies
+        base = choose_learned_layers(build_network(network, image_shape, pretrained_weights), learned_layers)
+        blueprint = Blueprint(
+            base, self.task_names, self.num_classes, self.image_shape, self.seed, initialization, perturb_copies
         )
+        if design.all_learned:
+            blueprint = blueprint.all_learned()
+        self.block_names = [part.name for part in base.layers]
+        self.layer_names = blueprint.layer_names
+        self.scheme = design.scheme(blueprint)  # the base itself is not kept: it may hold functions, not to be pickled
+        self.network: TaskNetworks = self.scheme.network
+        self.network.set_running_stats(running_stats)
+        self.weights_per_layer = self.network.weights_per_layer
+        self.distribution: SearchDistribution | None = self.scheme.distribution
+        self.average = None if ema_decay is None else copy.deepcopy(self.network).requires_grad_(False)
+        self.objective = design.objective(len(self.task_names), normalised_weights(loss_weights, task_names))
+        self.stopping: EarlyStopping | None = None
+        if design.patience is not None:
+            self.stopping = EarlyStopping(self.scheme.unshared(), design.patience)
 
-    def training_step(self, batch: StepBatch, batch_idx: int) -> None:
-        """Takes one Adam step under `assignment`; a method that learns it does more."""
-        assignment = self.assignment
-        losses = self.compute_gradients(batch.sgd, None if assignment is None else assignment.unsqueeze(0))
-        self.apply_gradients()
-        self.log_now({"train/loss": losses.mean()}, prog_bar=True)
+        self.progress = FitProgress()
+        self.engine = LightningEngine(self, self.progress)
+        self.update = WeightUpdate(
+            self.network,
+            self.objective,
+            self.engine,
+            self.task_names,
+            self.seed,
+            clip_grad_norm=clip_grad_norm,
+            max_images_per_pass=max_images_per_pass,
+            average=self.average,
+            ema_decay=ema_decay or 0.0,
+            stopping=self.stopping,
+            penalty=self.scheme.penalty,
+        )
+        self.errors = TaskErrors(len(self.task_names))
+        self.evaluations: dict[str, Evaluation] = {}
+        self._evaluated_assignment: Tensor | None = None
+        self._data_record: DataRecord | None = None
+        self._schedule_steps = 0
+        self._saved_schedule_steps: int | None = None
 
-    # Lightning's hooks
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The options that a result depends on, as plain values: all but `neutral_options`; seed and K_l as in force.
+
+        A subclass with options that have no consequence for a result adds them to `neutral_options`. The record of a
+        run, reports, sweeps and checkpoints compare identities.
+        """
+        options = {**self.hparams, "seed": self.seed, "weights_per_layer": self.weights_per_layer}
+        return plain_options(options, without=self.neutral_options)
+
+    @classmethod
+    def default_options(cls) -> dict[str, Any]:
+        """Returns the default values of the options, as plain values."""
+        return default_options(cls, MultiTaskMethod)
+
+    # What predictions and evaluations use
+
+    @property
+    def assignment(self) -> Tensor | None:
+        """The assignment for inference, `(L, T)` int64 on the CPU; None where none describes the sharing."""
+        return self.scheme.assignment
+
+    @property
+    def evaluated_network(self) -> TaskNetworks:
+        """The networks whose errors are measured: the average of the weights, where one is kept."""
+        return self.network if self.average is None else self.average
+
+    def inference_network(self, task: int) -> tuple[TaskNetworks, Tensor | None]:
+        """Returns the networks that a prediction of a task is made with, and under which assignment.
+
+        With early stopping these are the task's best; but the evaluations while training judge the current weights.
+        """
+        judged = trainer_of(self) is not None and self.trainer.state.fn == "fit" and self.trainer.validating
+        if self.stopping is None or judged or not self.stopping.has_best(task):
+            return self.evaluated_network, self.assignment
+        return self.stopping.best, self.stopping.best_assignment
+
+    def task_index(self, task: int | str) -> int:
+        """Returns the index of a task.
+
+        Raises:
+            ValueError: If there is no such task; the message names those there are.
+        """
+        if isinstance(task, str) and task in self.task_names:
+            return self.task_names.index(task)
+        if isinstance(task, int) and 0 <= task < len(self.task_names):
+            return task
+        raise ValueError(f"There is no task {task!r}; there are: {', '.join(map(repr, self.task_names))}.")
+
+    @property
+    def data_record(self) -> DataRecord:
+        """What is known of the data: from the Trainer's DataModule, else from the checkpoint."""
+        trainer = trainer_of(self)
+        datamodule = None if trainer is None else getattr(trainer, "datamodule", None)
+        if datamodule is not None:
+            return DataRecord.of(datamodule, self.num_classes)
+        return self._data_record or DataRecord.from_plain(None, len(self.task_names))
+
+    def forward(self, images: Tensor, task: int | str) -> Tensor:
+        """Runs one task's own network.
+
+        Args:
+            images: `(N, C, H, W)`, uint8 in [0, 255] or floating point in [0, 1].
+            task: Its index or name.
+
+        Returns:
+            `(N, classes)` logits.
+        """
+        index = self.task_index(task)
+        networks, assignment = self.inference_network(index)
+        return networks.forward_task(self._to_inputs(images), assignment, index)
+
+    def _to_inputs(self, images: Tensor) -> Tensor:
+        return to_inputs(images, next(self.network.parameters()).dtype)
+
+    def details(self) -> dict[str, Any]:
+        """Returns what a record should say of the sharing beyond the assignment, as plain values."""
+        stopping = {} if self.stopping is None else self.stopping.details(self.task_names)
+        return self.scheme.details() | self.objective.details(self.task_names) | stopping
+
+    # Training
 
     def configure_callbacks(self) -> Sequence[Callback]:
         """Refuses Trainer options that cannot work, and brings the callbacks that a user has not given."""
+        from lws_lightning.callbacks import RunRecord, SharingMonitor  # they know methods, so not above
+
         check_trainer(self.trainer)
         check_precision(self.trainer, self.ema_decay)
-        check_pass_size(self.max_images_per_pass, self.trainer)
+        batch_size = getattr(getattr(self.trainer, "datamodule", None), "batch_size", None)
+        if self.trainer.training and isinstance(batch_size, int):  # refuses a bound that no pass can keep
+            assignment = self.assignment
+            population = None if assignment is None else assignment.unsqueeze(0)
+            self.network.passes(population, batch_size, self.max_images_per_pass)
         take_folder(self.trainer)
         save_whole_files(self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
@@ -207,23 +326,205 @@ class MultiTaskMethod(TrainedMethod):
         """Lets checkpoint callbacks save the last good state when the run is stopped by an error or Ctrl-C."""
         # The buffers are equal on all ranks by construction, and pi stays on the CPU.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
-        self.save_on_exception(not self.ranks.several)
+        self.engine.save_on_exception(not self.engine.ranks.is_distributed)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Returns Adam's parameter groups: weights, gates and what the objective trains, each with its rate and decay.
+
+        Weight decay leaves gates and objective alone, for a value of 0 means something there.
+        """
+        gates = self.network.gate_parameters()
+        known = {id(gate) for gate in gates}
+        weights = [p for p in self.network.parameters() if p.requires_grad and id(p) not in known]
+        trained = [gate for gate in gates if gate.requires_grad]
+        groups = [{"params": weights, "lr": self.lr, "weight_decay": self.weight_decay}]
+        if trained:
+            groups.append({"params": trained, "lr": self.lr * self.scheme.gate_lr_factor, "weight_decay": 0.0})
+        if of_objective := list(self.objective.parameters()):
+            groups.append({"params": of_objective, "lr": self.lr, "weight_decay": 0.0})
+        return groups
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Makes Adam over every trainable weight, and the schedule that each step moves on."""
+        optimizer = torch.optim.Adam(self.parameter_groups(), eps=self.adam_eps, fused=True)
+        total_steps = self.trainer.estimated_stepping_batches if self.lr_schedule != "constant" else 0
+        if total_steps == float("inf"):
+            raise ValueError(f"lr_schedule {self.lr_schedule} needs an end: set trainer.max_steps or max_epochs.")
+        self._schedule_steps = int(total_steps)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lr_factor(self.lr_schedule, self.warmup_steps, self._schedule_steps)
+        )
+        # The interval is for LearningRateMonitor; Lightning itself steps no schedule under manual optimization.
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        """Refuses to train if the processes would not train the same networks; makes up for a missed evaluation."""
+        for sentence in self.scheme.begin(self.trainer.estimated_stepping_batches):
+            rank_zero_info(sentence)
+        data = getattr(self.trainer, "datamodule", None)
+        optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
+        require_equal(
+            {
+                "the seeds (seed_everything)": self.seed,
+                "the options of the data": None if data is None else data.state_dict(),
+                "pi, weights or running statistics": self.state_dict(),
+                "Adam's state": optimizer.state_dict()["state"],
+                "the step": self.global_step,
+            },
+            self.device,
+        )
+        ranks = self.engine.ranks
+        if ranks.is_distributed:
+            what = "draws images of its own" if ranks.distribute == "examples" else "computes some of the tasks"
+            rank_zero_info(f"{ranks.world_size} processes; each {what} (data.distribute: {ranks.distribute}).")
+        self._go_on_with_schedule()
+        self.progress.begin(self.trainer)
+        self._stop_if_all_have()
+
+    def training_step(self, batch: StepBatch, batch_idx: int) -> None:
+        """Makes the scheme's step: an update of pi, where one is searched, and one of the weights."""
+        if not self.update.tasks_in_training():  # the Trainer was told to go on (min_steps); a step of nothing counts
+            self.update.skip()
+            return
+        log_now = self.global_step % self.trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
+        try:
+            metrics = self.scheme.step(self.update, batch)
+        except NonFiniteError:  # on all ranks alike, and nothing has changed
+            self.engine.save_on_exception(True)
+            raise
+        if log_now:
+            for tag, value in metrics.items():
+                self.log(tag, value, batch_size=1, prog_bar=tag == "train/loss")
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Ends the run if a signal asked for it, now that the step is complete and all callbacks know of it."""
+        self.progress.after_step(self.trainer)
+
+    def on_train_end(self) -> None:
+        """Evaluates and saves the last step where the intervals have left it out."""
+        self.progress.finish(self.trainer)
+
+    # Evaluation
+
+    def on_validation_start(self) -> None:
+        """Watches for signals already where a fit begins with a sanity check."""
+        self.progress.watch(self.trainer)
+
+    def on_validation_epoch_start(self) -> None:
+        """Starts counting anew."""
+        self.errors.reset()
+        self._evaluated_assignment = self.assignment
+
+    def validation_step(self, batch: EvaluationBatch, batch_idx: int) -> None:
+        """Evaluates some images of one task."""
+        self._evaluate(batch)
+        self.progress.after_evaluation_batch(self.trainer)
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs the errors under `validation_prefix`, and judges by them which tasks stop."""
+        self._finish_evaluation(self.validation_prefix)
+        if self.stopping is not None and self.trainer.state.fn == "fit" and not self.trainer.sanity_checking:
+            self._judge(self.stopping)
+            self._stop_if_all_have()
+        self.progress.evaluated(self.trainer)
+
+    def on_validation_end(self) -> None:
+        """Ends the run if a signal asked for it."""
+        self.progress.after_evaluation(self.trainer)
+
+    def on_test_epoch_start(self) -> None:
+        """Starts counting anew."""
+        self.on_validation_epoch_start()
+
+    def test_step(self, batch: EvaluationBatch, batch_idx: int) -> None:
+        """Evaluates some test images of one task."""
+        self._evaluate(batch)
+
+    def on_test_epoch_end(self) -> None:
+        """Logs the errors under `test/`."""
+        self._finish_evaluation("test")
+
+    def predict_step(self, batch: PredictionBatch, batch_idx: int) -> dict[int, Tensor]:
+        """Computes class probabilities.
+
+        Args:
+            batch: Images, and the tasks whose networks are to see them.
+            batch_idx: Its number.
+
+        Returns:
+            By task `(N, classes)` float32.
+        """
+        if len(batch.images) == 0:
+            return {}
+        # In float32 also where the networks are of half precision, as in training.
+        images = self.data_record.normalized(batch.images)
+        return {task: self(images, task).float().softmax(-1) for task in batch.tasks}
+
+    def _evaluate(self, batch: EvaluationBatch) -> None:
+        if len(batch.labels) == 0:  # where the batches do not divide evenly between processes
+            return
+        networks, assignment = self.inference_network(batch.task)
+        if networks is self.evaluated_network:
+            assignment = self._evaluated_assignment
+        logits = networks.forward_task(self._to_inputs(batch.images), assignment, batch.task)
+        self.errors.update(batch.task, logits, batch.labels)
+
+    def _finish_evaluation(self, prefix: str) -> None:
+        evaluation = self.errors.evaluation(prefix, self.global_step, self.task_names)
+        if evaluation is None:
+            return
+        if not self.trainer.sanity_checking:
+            self.evaluations[prefix] = evaluation
+        for name, value in evaluation.as_metrics().items():
+            self.log(name, value, batch_size=1, prog_bar=name == f"{prefix}/error")
+
+    def _judge(self, stopping: EarlyStopping) -> None:
+        counts = self.errors.compute()[:, :2].round().to(torch.int64).tolist()  # images, wrong
+        missing = [self.task_names[task] for task in stopping.tasks_in_training() if counts[task][0] == 0]
+        if missing:
+            raise ValueError(f"Early stopping needs validation images of every task; there are none of {missing}.")
+        wrong = [row[1] for row in counts]
+        network, assignment = self.evaluated_network, self.assignment
+        for sentence in stopping.judge(network, assignment, wrong, self.global_step, self.task_names):
+            rank_zero_info(sentence)
+
+    def _stop_if_all_have(self) -> None:
+        if not self.update.tasks_in_training():
+            self.trainer.should_stop = True
+
+    # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the seed that is in force."""
-        super().on_save_checkpoint(checkpoint)
-        checkpoint["lws_seed"] = self.seed
+        """Makes the checkpoint one of a complete step, and adds what its state and options do not say."""
+        checkpoint["lws_method"] = f"{type(self).__module__}.{type(self).__qualname__}"
+        checkpoint["lws_data"] = self.data_record.as_plain()
+        checkpoint["lws_schedule_steps"] = self._schedule_steps
+        checkpoint["lws_identity"] = self.identity
+        self.progress.save(self.trainer, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Obeys or refuses options that differ from the checkpoint's; see `resume`."""
-        super().on_load_checkpoint(checkpoint)
-        if self._trainer is None or not self.trainer.training:
+        """Obeys or refuses options that differ from the checkpoint's (see `resume`), and notes how far its run was."""
+        self._data_record = DataRecord.from_plain(checkpoint.get("lws_data"), len(self.task_names))
+        if trainer_of(self) is None or not self.trainer.training:
             return
+        self._saved_schedule_steps = checkpoint["lws_schedule_steps"]
+        self.progress.load(self.trainer, checkpoint)
         # Lightning casts the module after loading, so that float64 weights would be rounded on their way.
         self.trainer.precision_plugin.convert_module(self)
-        saved = {**checkpoint.get("hyper_parameters", {}), "seed": checkpoint.get("lws_seed", self.seed)}
-        compare_options(saved, {**self.hparams, "seed": self.seed})
+        compare_options(self, checkpoint["lws_identity"])
         apply_adam_options(checkpoint, self.parameter_groups(), self.adam_eps)
+
+    def _go_on_with_schedule(self) -> None:
+        """Takes the rate of this run's schedule, and says so where the checkpoint's ends at another step."""
+        schedule: Any = self.lr_schedulers()
+        obey_schedule(schedule)
+        saved, self._saved_schedule_steps = self._saved_schedule_steps, None
+        if saved is not None and saved != self._schedule_steps and not self.progress.finished:
+            rank_zero_warn(
+                f"Resuming with lr_schedule {self.lr_schedule} over {self._schedule_steps:,} steps instead of the "
+                f"checkpoint's {saved:,}: step {self.global_step:,} goes on with a learning rate of "
+                f"{schedule.optimizer.param_groups[0]['lr']:.3g}."
+            )
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, trust_network: bool = False, **kwargs: Any) -> Self:
@@ -244,36 +545,21 @@ class MultiTaskMethod(TrainedMethod):
         kwargs.setdefault("pretrained_weights", None)  # the checkpoint has weights; where those came from may be gone
         return super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
 
-    # What callbacks and results ask for
 
-    def details(self) -> dict[str, Any]:
-        """Returns what a record should say of the sharing beyond the assignment, as plain values."""
-        return {}
-
-    def parameters_in_use(self) -> int:
-        """Counts the distinct parameters of the T networks under `assignment`."""
-        return self.network.parameters_in_use(self.assignment)
-
-    def parameters_total(self) -> int:
-        """Counts all parameters, of all copies and heads."""
-        return sum(parameter.numel() for parameter in self.network.parameters())
-
-    def task_parameters(self, task: int) -> Iterator[nn.Parameter]:
-        """Yields the parameters that a prediction of one task needs."""
-        yield from self.network.task_parameters(self.assignment, task)
-
-    def inference_parameters(self, task: int) -> int:
-        """Counts the distinct parameters that a prediction of one task needs."""
-        return sum(parameter.numel() for parameter in self.task_parameters(task))
-
-    def inference_multiply_adds(self, task: int) -> int:
-        """Counts the multiply-adds of convolutions and matrix products for one image of a task."""
-        if self._multiply_adds is None:  # which copy a task uses changes, but not what it costs
-            self._multiply_adds = count_multiply_adds(self.network, self.assignment, self.image_shape)
-        return self._multiply_adds[task]
-
-    def inference_seconds(self, batch_size: int) -> float:
-        """Times the prediction of a batch by the first task's network, in eval mode, on the device where it is."""
-        images = torch.zeros(batch_size, *self.image_shape, dtype=torch.uint8, device=self.device)
-        with self.networks_for_inference(0).evaluating():
-            return median_seconds(lambda batch: self(batch, 0), images)
+def _check_ranges(
+    lr: float,
+    adam_eps: float,
+    clip_grad_norm: float | None,
+    max_images_per_pass: int | None,
+    perturb_copies: float,
+    ema_decay: float | None,
+) -> None:
+    positive = {"lr": lr, "adam_eps": adam_eps, "clip_grad_norm": clip_grad_norm}
+    positive["max_images_per_pass"] = max_images_per_pass
+    for name, value in positive.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be positive, but is {value}.")
+    if not perturb_copies >= 0:
+        raise ValueError(f"perturb_copies must not be negative, but is {perturb_copies}.")
+    if ema_decay is not None and not 0 < ema_decay < 1:
+        raise ValueError(f"ema_decay must be in (0, 1), or null for no average of the weights, but is {ema_decay}.")

@@ -25,9 +25,8 @@ from lightning.pytorch.strategies import (
 from lightning.pytorch.strategies.xla import XLAStrategy
 
 from lws_lightning.search import Sampling
-from lws_lightning.sharing import check_max_images
 
-__all__ = ["check_pass_size", "check_populations", "check_precision", "check_share", "check_task_info", "check_trainer"]
+__all__ = ["check_populations", "check_precision", "check_share", "check_task_info", "check_trainer"]
 
 _PRECISIONS = ("64-true", "32-true", "bf16-mixed", "16-mixed", "bf16-true")
 
@@ -156,13 +155,3 @@ def _check_strategy(trainer: Trainer) -> None:
             "trainer.sync_batchnorm cannot work, because it would normalise the images of several tasks together. "
             "Leave it out; with data.distribute: tasks every task's batch is normalised whole."
         )
-
-
-def check_pass_size(max_images: int | None, trainer: Trainer) -> None:
-    """Raises ValueError before data are read if `max_images_per_pass` is less than the DataModule's batch size.
-
-    Data that do not tell their batch size are checked in the first step.
-    """
-    batch_size = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
-    if trainer.training and max_images is not None and isinstance(batch_size, int):
-        check_max_images(max_images, batch_size)

@@ -5,15 +5,49 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.checks import check_share
-from lws_lightning.methods.gated import GatedMethod
-from lws_lightning.networks import BaseNetwork, make_layers_and_heads, output_shapes
+from lws_lightning.methods.scheme import Blueprint, Design, Scheme
+from lws_lightning.networks import output_shapes
 from lws_lightning.sharing import ColumnNetwork, MixingUnit, RunningStats
 
-__all__ = ["CrossStitch", "stitch_matrix"]
+__all__ = ["CrossStitch", "CrossStitchScheme", "stitch_matrix"]
 
 
-class CrossStitch(GatedMethod):
+class CrossStitchScheme(Scheme):
+    """T columns with a unit after each learned layer; see `CrossStitch` for the arguments.
+
+    Args:
+        blueprint: What the networks are made from.
+        **options: See `CrossStitch`.
+    """
+
+    network: ColumnNetwork
+
+    def __init__(self, blueprint: Blueprint, same_task: float, per_channel: bool, stitch_lr_factor: float) -> None:
+        check_share("same_task", same_task)
+        if not stitch_lr_factor > 0:
+            raise ValueError(f"stitch_lr_factor must be positive, or the units never move; it is {stitch_lr_factor}.")
+        self.gate_lr_factor = stitch_lr_factor
+        self._layer_names = blueprint.layer_names
+        tasks = blueprint.num_tasks
+        matrix = stitch_matrix(tasks, same_task)
+        shapes = output_shapes(blueprint.base, blueprint.image_shape)
+        units = [
+            MixingUnit(tasks, matrix.expand(shapes[name][0], -1, -1) if per_channel else matrix)
+            for name in self._layer_names
+        ]
+        layers, heads = blueprint.layers_and_heads([tasks] * len(units))
+        super().__init__(ColumnNetwork(layers, heads, units))
+
+    def details(self) -> dict[str, Any]:
+        """Returns `mixing`: for each layer the T x T matrix, the mean over channels where each has its own."""
+        matrices = [unit.weight.detach().float() for unit in self.network.mixing_units]
+        means = [matrix.mean(0) if matrix.dim() == 3 else matrix for matrix in matrices]
+        return {"mixing": {name: mean.tolist() for name, mean in zip(self._layer_names, means, strict=True)}}
+
+
+class CrossStitch(MultiTaskMethod):
     """Cross-stitch networks (Misra, Shrivastava, Gupta & Hebert 2016, arXiv 1604.03539).
 
     Every task has a column, a copy of the base network's learned layers. After each of these a cross-stitch unit
@@ -47,8 +81,8 @@ class CrossStitch(GatedMethod):
         **options: See `MultiTaskMethod`. `max_images_per_pass` counts an image of a task T times.
     """
 
-    method_name = "cross_stitch"
-    network: ColumnNetwork
+    state_options = MultiTaskMethod.state_options | {"per_channel"}
+    start_options = MultiTaskMethod.start_options | {"same_task"}
 
     def __init__(
         self,
@@ -58,33 +92,10 @@ class CrossStitch(GatedMethod):
         running_stats: RunningStats = "per_task",
         **options: Any,
     ) -> None:
-        check_share("same_task", same_task)
-        if not stitch_lr_factor > 0:
-            raise ValueError(f"stitch_lr_factor must be positive, or the units never move; it is {stitch_lr_factor}.")
-        self._same_task, self._per_channel = same_task, per_channel
-        self.gate_lr_factor = stitch_lr_factor
-        super().__init__(running_stats=running_stats, **options)
-
-    def make_network(self, base: BaseNetwork) -> ColumnNetwork:
-        """Makes T columns and the units."""
-        tasks = len(self.num_classes)
-        matrix = stitch_matrix(tasks, self._same_task)
-        shapes = output_shapes(base, self.image_shape)
-        units = []
-        for layer in base.learned_layers:
-            channels = shapes[layer.name][0]
-            units.append(MixingUnit(tasks, matrix.expand(channels, -1, -1) if self._per_channel else matrix))
-        sizes = [tasks] * len(units)
-        layers, heads = make_layers_and_heads(
-            base, self.num_classes, sizes, self.seed, self.initialization, self.perturb_copies
+        design = Design(
+            "cross_stitch", lambda blueprint: CrossStitchScheme(blueprint, same_task, per_channel, stitch_lr_factor)
         )
-        return ColumnNetwork(layers, heads, units)
-
-    def details(self) -> dict[str, Any]:
-        """Returns `mixing`: for each layer the T x T matrix, the mean over channels where each has its own."""
-        matrices = [unit.weight.detach().float() for unit in self.network.mixing_units]
-        means = [matrix.mean(0) if matrix.dim() == 3 else matrix for matrix in matrices]
-        return {"mixing": {name: mean.tolist() for name, mean in zip(self.layer_names, means, strict=True)}}
+        super().__init__(design, running_stats=running_stats, **options)
 
 
 def stitch_matrix(size: int, same: float) -> Tensor:

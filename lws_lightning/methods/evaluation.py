@@ -1,53 +1,15 @@
 """Errors of every task on validation or test images."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import Metric
 
-__all__ = ["Evaluation", "TaskErrors", "TaskEvaluation"]
+from lws_lightning.records import Evaluation, TaskEvaluation
 
-
-@dataclass(frozen=True)
-class TaskEvaluation:
-    """One task's error in percent, and over how many images."""
-
-    error: float
-    images: int
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The result of evaluating all tasks once. Tasks without images are left out.
-
-    Attributes:
-        prefix: `test_curve`, `val` or `test`.
-        step: Training steps done before.
-        error: Percent of all images of all tasks together that are misclassified. This is the paper's "test error";
-            a task with many images counts for more.
-        error_task_mean: Mean of the tasks' errors in percent.
-        loss: Mean cross-entropy in nats over all images.
-        tasks: By name.
-    """
-
-    prefix: str
-    step: int
-    error: float
-    error_task_mean: float
-    loss: float
-    tasks: dict[str, TaskEvaluation]
-
-    def as_metrics(self) -> dict[str, float]:
-        """Returns the values under the tags that are logged."""
-        metrics = {
-            f"{self.prefix}/error": self.error,
-            f"{self.prefix}/error_task_mean": self.error_task_mean,
-            f"{self.prefix}/loss": self.loss,
-        }
-        return metrics | {f"{self.prefix}/error/{name}": task.error for name, task in self.tasks.items()}
+__all__ = ["TaskErrors"]
 
 
 class TaskErrors(Metric):

@@ -1,18 +1,49 @@
 """Baselines whose assignment is given, not learned."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from lws_lightning.methods.base import MultiTaskMethod
-from lws_lightning.networks import BaseNetwork
+from lws_lightning.methods.scheme import Blueprint, Design, Scheme
+from lws_lightning.sharing import MultiTaskNetwork
 
-__all__ = ["FixedSharing", "Sharing"]
+__all__ = ["FixedScheme", "FixedSharing", "Sharing"]
 
 Sharing = Literal["full", "none", "prior"]
 """Which weights tasks share: see `FixedSharing`."""
+
+
+class FixedScheme(Scheme):
+    """A fixed assignment; see `FixedSharing` for the arguments.
+
+    Args:
+        blueprint: What the networks are made from.
+        sharing: Which layers are shared.
+        prior_layers: How many are with `prior`; None: what the network names.
+    """
+
+    network: MultiTaskNetwork
+
+    def __init__(self, blueprint: Blueprint, sharing: Sharing, prior_layers: int | None = None) -> None:
+        layers, tasks = len(blueprint.layer_names), blueprint.num_tasks
+        prior = blueprint.base.prior_layers if prior_layers is None else prior_layers
+        if not 0 <= prior <= layers:
+            raise ValueError(f"prior_layers must be in [0, {layers}], the network's learned layers, but is {prior}.")
+        shared = {"full": layers, "none": 0, "prior": prior}[sharing]
+        super().__init__(blueprint.network([1] * shared + [tasks] * (layers - shared)))
+        rows = [torch.zeros(tasks, dtype=torch.int64)] * shared + [torch.arange(tasks)] * (layers - shared)
+        self._assignment = torch.stack(rows)
+
+    @property
+    def assignment(self) -> Tensor:
+        """The fixed assignment, `(L, T)`."""
+        return self._assignment
+
+    def unshared(self) -> MultiTaskNetwork:
+        """Returns networks with weights of its own for each task."""
+        return self.network.unshared()
 
 
 class FixedSharing(MultiTaskMethod):
@@ -27,25 +58,7 @@ class FixedSharing(MultiTaskMethod):
         **options: See `MultiTaskMethod`.
     """
 
+    state_options = MultiTaskMethod.state_options | {"sharing", "prior_layers"}
+
     def __init__(self, sharing: Sharing, prior_layers: int | None = None, **options: Any) -> None:
-        self.method_name = sharing
-        self._sharing, self._prior_layers = sharing, prior_layers
-        self._num_tasks = len(options.get("task_names", ()))
-        super().__init__(**options)
-        copies = torch.arange(self._num_tasks)
-        rows = [copies if size > 1 else torch.zeros_like(copies) for size in self.weights_per_layer]
-        self._assignment = torch.stack(rows)
-
-    def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
-        """Returns 1 for a shared layer and T for one of which every task has its own."""
-        layers = len(base.learned_layers)
-        prior = base.prior_layers if self._prior_layers is None else self._prior_layers
-        if not 0 <= prior <= layers:
-            raise ValueError(f"prior_layers must be in [0, {layers}], the network's learned layers, but is {prior}.")
-        shared = {"full": layers, "none": 0, "prior": prior}[self._sharing]
-        return [1] * shared + [self._num_tasks] * (layers - shared)
-
-    @property
-    def assignment(self) -> Tensor:
-        """The fixed assignment, `(L, T)`."""
-        return self._assignment
+        super().__init__(Design(sharing, lambda blueprint: FixedScheme(blueprint, sharing, prior_layers)), **options)

@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,36 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lws_lightning.sharing import TaskNetworks
 
-__all__ = ["count_multiply_adds", "median_seconds"]
+if TYPE_CHECKING:
+    from lws_lightning.methods.base import MultiTaskMethod
+
+__all__ = ["count_multiply_adds", "inference_costs", "inference_parameters", "inference_seconds", "median_seconds"]
+
+
+def inference_parameters(method: "MultiTaskMethod", task: int) -> int:
+    """Counts the distinct parameters that a prediction of one task needs."""
+    networks, assignment = method.inference_network(task)
+    return sum(parameter.numel() for parameter in networks.task_parameters(assignment, task))
+
+
+def inference_costs(method: "MultiTaskMethod") -> dict[str, dict[str, int]]:
+    """Returns by task the `parameters` that its prediction needs, and the `multiply_adds` for one image.
+
+    Which copy a task uses changes during training, but not what it costs.
+    """
+    multiply_adds = count_multiply_adds(method.network, method.assignment, method.image_shape)
+    return {
+        name: {"parameters": inference_parameters(method, task), "multiply_adds": multiply_adds[task]}
+        for task, name in enumerate(method.task_names)
+    }
+
+
+def inference_seconds(method: "MultiTaskMethod", batch_size: int) -> float:
+    """Times the prediction of a batch by the first task's network, in eval mode, on the device where it is."""
+    images = torch.zeros(batch_size, *method.image_shape, dtype=torch.uint8, device=method.device)
+    networks, _ = method.inference_network(0)
+    with networks.evaluating():
+        return median_seconds(lambda batch: method(batch, 0), images)
 
 
 class _OneTask(nn.Module):

@@ -3,12 +3,12 @@
 from typing import Any, Literal, get_args
 
 import torch
-from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from lws_lightning.batches import StepBatch, TaskBatch
+from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.checks import check_populations
-from lws_lightning.methods.searched import SearchedMethod
+from lws_lightning.methods.scheme import Blueprint, Design, Scheme
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import (
     Sampling,
@@ -19,8 +19,9 @@ from lws_lightning.search import (
     shared_parameters,
 )
 from lws_lightning.sharing import MultiTaskNetwork
+from lws_lightning.training import Objective, WeightUpdate
 
-__all__ = ["Credit", "GradientScale", "LearnedWeightSharing"]
+__all__ = ["Credit", "GradientScale", "LearnedScheme", "LearnedWeightSharing"]
 
 Credit = Literal["joint", "per_task"]
 """Which losses move a task's part of the search distribution: see `LearnedWeightSharing`."""
@@ -29,7 +30,129 @@ GradientScale = Literal["mean", "expected_use"]
 """How gradients of the weights are scaled: see `LearnedWeightSharing`."""
 
 
-class LearnedWeightSharing(SearchedMethod):
+class LearnedScheme(Scheme):
+    """One NES step and one Adam step in each training step (paper, Algorithm 1).
+
+    Args:
+        blueprint: What the networks are made from.
+        **options: See `LearnedWeightSharing`.
+    """
+
+    network: MultiTaskNetwork
+    distribution: SearchDistribution
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        weights_per_layer: int | list[int] = 3,
+        nes_samples: int = 8,
+        sgd_samples: int = 8,
+        nes_lr: float = 1e-2,
+        min_probability: float = 1e-3,
+        gradient_scale: GradientScale = "mean",
+        credit: Credit = "joint",
+        weight_price: float = 0.0,
+        sampling: Sampling = "independent",
+        freeze_entropy: float = 0.0,
+        initial_probs: list[list[list[float]]] | None = None,
+    ) -> None:
+        check_populations(nes_samples, sgd_samples, nes_lr, sampling)
+        if credit not in get_args(Credit):
+            raise ValueError(f"credit must be joint or per_task, but is {credit!r}.")
+        if not 0 <= weight_price < float("inf"):
+            raise ValueError(f"weight_price must be a finite number of nats, not negative, but is {weight_price}.")
+        if not 0 <= freeze_entropy < 1:
+            raise ValueError(f"freeze_entropy must be in [0, 1), but is {freeze_entropy}.")
+        network = blueprint.network(weights_per_layer)
+        distribution = SearchDistribution(
+            network.weights_per_layer, blueprint.num_tasks, min_probability, initial_probs
+        )
+        super().__init__(network, distribution)
+        self.nes_samples, self.sgd_samples, self.nes_lr = nes_samples, sgd_samples, nes_lr
+        self.gradient_scale, self.credit, self.weight_price = gradient_scale, credit, weight_price
+        self.sampling: Sampling = sampling
+        self.freeze_entropy = freeze_entropy
+
+    def begin(self, steps: float) -> list[str]:
+        """Says if `nes_lr` is so large that pi settles within the run whatever the losses are."""
+        half_life = drift_half_life(self.nes_samples, self.nes_lr, self.sampling)
+        if not half_life < steps < float("inf"):
+            return []
+        return [
+            f"With nes_lr {self.nes_lr:g} and nes_samples {self.nes_samples} chance alone settles pi halfway in "
+            f"about {half_life:,.0f} steps, and this run has {steps:,.0f}. A smaller nes_lr leaves more to losses."
+        ]
+
+    @property
+    def frozen(self) -> bool:
+        """Whether pi stays as it is from now on; nothing but pi says so, and then nothing changes that any more."""
+        return self.freeze_entropy > 0 and bool(self.distribution.normalized_entropy().mean() < self.freeze_entropy)
+
+    def step(self, update: WeightUpdate, batch: StepBatch) -> dict[str, Tensor]:
+        """Makes one NES step on one batch and one Adam step on the other."""
+        if self.frozen:
+            return super().step(update, batch)
+        before = self.distribution.probs.clone()
+        try:
+            nes_losses = self.update_distribution(update, batch.nes)
+            population = self.sample(self.sgd_samples, update, "sgd")
+            losses = update.gradients(batch.sgd, population, rescale=self.rescale_gradients)
+        except BaseException:
+            self.distribution.restore(before)
+            raise
+        update.apply()
+        per_assignment = nes_losses.mean(1)
+        return {
+            "train/loss": losses.mean(),
+            "nes/loss_mean": per_assignment.mean(),
+            "nes/loss_best": per_assignment.min(),
+        }
+
+    def update_distribution(self, update: WeightUpdate, batch: TaskBatch) -> Tensor:
+        """Makes one NES step (Algorithm 1, StepNES), the networks in eval mode.
+
+        Returns:
+            Losses of the population, `(S, T)` on the CPU.
+        """
+        population = self.sample(self.nes_samples, update, "nes")
+        losses = update.evaluate(batch, population)
+        utilities = rank_utilities(self.ranked_losses(losses, population, update.objective))
+        self.distribution.update(population, utilities, self.nes_lr)
+        return losses
+
+    def ranked_losses(self, losses: Tensor, population: Tensor, objective: Objective) -> Tensor:
+        """Returns what a population is ranked by, from losses `(S, T)`: `(S,)`, or `(S, T)` for per-task credit."""
+        num_tasks = losses.shape[1]
+        weighted = objective.weigh(losses, range(num_tasks))
+        if self.weight_price == 0:  # a weight would not change the order of a task's own losses
+            return weighted.mean(1) if self.credit == "joint" else losses
+        sizes = self.network.layer_parameters()
+        price = self.weight_price / sum(sizes)
+        if self.credit == "joint":
+            return weighted.mean(1) + price / num_tasks * shared_parameters(population, sizes)
+        return weighted + price * marginal_parameters(population, sizes)
+
+    def rescale_gradients(self) -> None:
+        """Scales gradients of the mean loss to those of the authors' program for `expected_use`."""
+        if self.gradient_scale == "mean":
+            return
+        tasks = len(self.network.heads)
+        expected_users = self.distribution.probs.sum(1)  # (L, max K)
+        for index, number, block in self.network.copies():
+            if index is not None:
+                use = float(expected_users[index, number])
+                # A copy that is used so rarely is not drawn; divided by next to nothing, its zeros would be no numbers.
+                _scale_gradients(block, tasks / use if use > 1e-12 else 0.0)
+        for head in self.network.heads:
+            _scale_gradients(head, tasks)
+
+    def sample(self, size: int, update: WeightUpdate, phase: str) -> Tensor:
+        """Draws the population `(S, L, T)` of a phase of the current step."""
+        generator = generator_for(update.seed, "population", update.step, phase)
+        return self.distribution.sample(size, generator, self.sampling)
+
+
+class LearnedWeightSharing(MultiTaskMethod):
     """Learned Weight Sharing (paper, Algorithm 1).
 
     Each training step draws a population of assignments from the search distribution pi, evaluates it on one batch in
@@ -62,9 +185,7 @@ class LearnedWeightSharing(SearchedMethod):
         **options: See `MultiTaskMethod`.
     """
 
-    method_name = "learned"
-    distribution: SearchDistribution
-    network: MultiTaskNetwork
+    start_options = MultiTaskMethod.start_options | {"initial_probs"}
 
     def __init__(
         self,
@@ -81,101 +202,24 @@ class LearnedWeightSharing(SearchedMethod):
         initial_probs: list[list[list[float]]] | None = None,
         **options: Any,
     ) -> None:
-        check_populations(nes_samples, sgd_samples, nes_lr, sampling)
-        if credit not in get_args(Credit):
-            raise ValueError(f"credit must be joint or per_task, but is {credit!r}.")
-        if not 0 <= weight_price < float("inf"):
-            raise ValueError(f"weight_price must be a finite number of nats, not negative, but is {weight_price}.")
-        if not 0 <= freeze_entropy < 1:
-            raise ValueError(f"freeze_entropy must be in [0, 1), but is {freeze_entropy}.")
-        self._requested_weights = weights_per_layer
-        super().__init__(**options)
-        self.weight_price = weight_price
-        self.nes_samples, self.sgd_samples, self.nes_lr = nes_samples, sgd_samples, nes_lr
-        self.gradient_scale, self.credit = gradient_scale, credit
-        self.sampling: Sampling = sampling
-        self.freeze_entropy = freeze_entropy
-        self.distribution = SearchDistribution(
-            self.weights_per_layer, len(self.task_names), min_probability, initial_probs
+        design = Design(
+            "learned",
+            lambda blueprint: LearnedScheme(
+                blueprint,
+                weights_per_layer,
+                nes_samples,
+                sgd_samples,
+                nes_lr,
+                min_probability,
+                gradient_scale,
+                credit,
+                weight_price,
+                sampling,
+                freeze_entropy,
+                initial_probs,
+            ),
         )
-
-    def on_train_start(self) -> None:
-        """Says if `nes_lr` is so large that pi settles within the run whatever the losses are."""
-        super().on_train_start()
-        steps, half_life = (
-            self.trainer.estimated_stepping_batches,
-            drift_half_life(self.nes_samples, self.nes_lr, self.sampling),
-        )
-        if half_life < steps < float("inf"):
-            rank_zero_info(
-                f"With nes_lr {self.nes_lr:g} and nes_samples {self.nes_samples} chance alone settles pi halfway in "
-                f"about {half_life:,.0f} steps, and this run has {steps:,.0f}. A smaller nes_lr leaves more to losses."
-            )
-
-    def training_step(self, batch: StepBatch, batch_idx: int) -> None:
-        """Does one NES step on one batch and one Adam step on the other."""
-        if self.frozen:
-            super().training_step(batch, batch_idx)
-            return
-        before = self.distribution.probs.clone()
-        try:
-            nes_losses = self.update_distribution(batch.nes)
-            losses = self.compute_gradients(batch.sgd, self._sample(self.sgd_samples, "sgd"))
-        except BaseException:
-            self.distribution.restore(before)
-            raise
-        self.apply_gradients()
-        per_assignment = nes_losses.mean(1)
-        self.log_now({"train/loss": losses.mean()}, prog_bar=True)
-        self.log_now({"nes/loss_mean": per_assignment.mean(), "nes/loss_best": per_assignment.min()})
-
-    @property
-    def frozen(self) -> bool:
-        """Whether pi stays as it is from now on; nothing but pi says so, and then nothing changes that any more."""
-        return self.freeze_entropy > 0 and bool(self.distribution.normalized_entropy().mean() < self.freeze_entropy)
-
-    def update_distribution(self, batch: TaskBatch) -> Tensor:
-        """Does one NES step (Algorithm 1, StepNES), the networks in eval mode.
-
-        Returns:
-            Losses of the population, `(S, T)` on the CPU.
-        """
-        population = self._sample(self.nes_samples, "nes")
-        with torch.no_grad(), self.network.evaluating():
-            losses = self.ranks.total(self.population_losses(batch, population)).cpu()
-        self.refuse_non_finite(losses, "NES")
-        self.distribution.update(population, rank_utilities(self.ranked_losses(losses, population)), self.nes_lr)
-        return losses
-
-    def ranked_losses(self, losses: Tensor, population: Tensor) -> Tensor:
-        """Returns what a population is ranked by, from losses `(S, T)`: `(S,)`, or `(S, T)` for per-task credit."""
-        num_tasks = losses.shape[1]
-        weighted = self.weigh(losses, range(num_tasks))
-        if self.weight_price == 0:  # a weight would not change the order of a task's own losses
-            return weighted.mean(1) if self.credit == "joint" else losses
-        sizes = self.network.layer_parameters()
-        price = self.weight_price / sum(sizes)
-        if self.credit == "joint":
-            return weighted.mean(1) + price / num_tasks * shared_parameters(population, sizes)
-        return weighted + price * marginal_parameters(population, sizes)
-
-    def rescale_gradients(self) -> None:
-        """Scales gradients of the mean loss to those of the authors' program for `expected_use`."""
-        if self.gradient_scale == "mean":
-            return
-        tasks = len(self.task_names)
-        expected_users = self.distribution.probs.sum(1)  # (L, max K)
-        for index, number, block in self.network.copies():
-            if index is not None:
-                use = float(expected_users[index, number])
-                # A copy that is used so rarely is not drawn; divided by next to nothing, its zeros would be no numbers.
-                _scale_gradients(block, tasks / use if use > 1e-12 else 0.0)
-        for head in self.network.heads:
-            _scale_gradients(head, tasks)
-
-    def _sample(self, size: int, phase: str) -> Tensor:
-        generator = generator_for(self.seed, "population", self.global_step, phase)
-        return self.distribution.sample(size, generator, self.sampling)
+        super().__init__(design, **options)
 
 
 def _scale_gradients(module: torch.nn.Module, factor: float) -> None:

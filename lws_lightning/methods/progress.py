@@ -78,9 +78,9 @@ class FitProgress:
             trainer.fit_loop.epoch_loop.max_steps = self._max_steps
             self.finished = False
 
-    def hold(self) -> AbstractContextManager[None]:
+    def uninterrupted(self) -> AbstractContextManager[None]:
         """Encloses what no signal may interrupt."""
-        return nullcontext() if self._stop is None else self._stop.hold()
+        return nullcontext() if self._stop is None else self._stop.uninterrupted()
 
     def stop_flags(self, device: torch.device) -> Tensor:
         """Returns which signals have reached this process, to be summed over ranks; see `Stop.flags`."""

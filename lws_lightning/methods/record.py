@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
+
 __all__ = ["DataRecord"]
 
 _BYTES = 255.0
@@ -15,7 +18,7 @@ class DataRecord:
     """How images become the network's input, and what the classes are called.
 
     Attributes:
-        preprocessing: The DataModule's `preprocessing`; None if it has none, or the checkpoint is of an older version.
+        preprocessing: The DataModule's `preprocessing`; None if it has none.
         class_names: Of each task in order; None where the classes have no names, or they are not known.
     """
 
@@ -80,3 +83,18 @@ class DataRecord:
         if all(abs(value) < 1e-12 for value in mean) and all(abs(value - 1) < 1e-12 for value in std):
             return None
         return mean, std
+
+    def normalized(self, images: Tensor) -> Tensor:
+        """Returns images `(N, C, H, W)` as the networks were trained on them.
+
+        Args:
+            images: uint8 in [0, 255], or floating point in [0, 1].
+
+        Returns:
+            float32 where a normalisation is known; else the images as they are.
+        """
+        normalization = self.normalization(images.shape[1])
+        if normalization is None:
+            return images
+        mean, std = (torch.tensor(values, device=images.device).view(-1, 1, 1) for values in normalization)
+        return ((images / 255 if images.dtype == torch.uint8 else images) - mean) / std

@@ -1,66 +1,44 @@
 """What happens to options that differ from those in the checkpoint a run resumes from."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lws_lightning.networks import TORCHVISION_PREFIX
+from lws_lightning.records import changed_options
+
+if TYPE_CHECKING:
+    from lws_lightning.methods.base import MultiTaskMethod
 
 __all__ = ["apply_adam_options", "compare_options", "refuse_import_path"]
 
-_PART_OF_THE_STATE = frozenset(
-    {
-        "network",
-        "task_names",
-        "num_classes",
-        "image_shape",
-        "weights_per_layer",
-        "sharing",
-        "prior_layers",
-        "learned_layers",
-        "per_channel",
-        "subspaces",
-        "seed",
-    }
-)
 _REMEDIES = {"task_names": "It comes from the data: see data.tasks.", "seed": "See seed_everything."}
-_OF_THE_START = frozenset(
-    {
-        "initialization",
-        "pretrained_weights",
-        "perturb_copies",
-        "initial_probs",
-        "initial_log_variance",
-        "same_task",
-        "same_subspace",
-        "last_layer",
-    }
-)
 
 
-def compare_options(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+def compare_options(method: "MultiTaskMethod", saved: Mapping[str, Any]) -> None:
     """Says aloud which options of a resumed run differ from its checkpoint's, and whether they are obeyed.
+
+    Args:
+        method: What the run trains; its class declares what a change of each option means.
+        saved: The `identity` in the checkpoint.
 
     Raises:
         ValueError: If one differs that the saved state depends on.
     """
-    ignored = {name for name in saved if name.startswith("_")} | {"validation_prefix"}  # the data say that of theirs
+    changed = changed_options(saved, method.identity)
     # Of what comes from the data the names of the tasks say most.
-    for name in sorted(saved.keys() & current.keys() - ignored, key=lambda name: (name != "task_names", name)):
-        old, new = _plain(saved[name]), _plain(current[name])
-        if old == new:
-            continue
-        if name in _OF_THE_START:
+    for name in sorted(changed, key=lambda name: (name != "task_names", name)):
+        old, new = changed[name]
+        if name in method.start_options:
             rank_zero_warn(f"model.{name} has no effect here, because a run that resumes begins with its checkpoint.")
-            continue
-        added_or_dropped = {"running_stats": "per_task", "ema_decay": None}
-        if name in _PART_OF_THE_STATE or (name in added_or_dropped and added_or_dropped[name] in (old, new)):
+        elif name in method.state_options or (name in method.state_values and method.state_values[name] in (old, new)):
             raise ValueError(
                 f"model.{name} is {new!r}, but the checkpoint was trained with {old!r} and cannot go on with another. "
                 + _REMEDIES.get(name, "Leave the option out, or start without --ckpt_path.")
             )
-        rank_zero_warn(f"Resuming with model.{name} {new!r} instead of the checkpoint's {old!r}.")
+        else:
+            rank_zero_warn(f"Resuming with model.{name} {new!r} instead of the checkpoint's {old!r}.")
 
 
 def apply_adam_options(checkpoint: dict[str, Any], groups: Sequence[Mapping[str, Any]], eps: float) -> None:
@@ -89,7 +67,3 @@ def refuse_import_path(checkpoint: Mapping[str, Any]) -> None:
             f"The checkpoint's network is code to import, {network!r}. If you trust it, give --trust_network (from "
             "Python trust_network=True), or a network of your own in its place (network=...)."
         )
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -7,14 +7,67 @@ import torch
 from torch import Tensor
 
 from lws_lightning.batches import StepBatch
-from lws_lightning.methods.searched import SearchedMethod
+from lws_lightning.methods.base import MultiTaskMethod
+from lws_lightning.methods.scheme import Blueprint, Design, Scheme
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import RoutingPolicy
+from lws_lightning.training import WeightUpdate
 
-__all__ = ["RoutingNetworks"]
+__all__ = ["RoutingNetworks", "RoutingScheme"]
 
 
-class RoutingNetworks(SearchedMethod):
+class RoutingScheme(Scheme):
+    """Trains blocks along one drawn route for each task, and the policies by its reward.
+
+    Args:
+        blueprint: What the networks are made from.
+        **options: See `RoutingNetworks`.
+    """
+
+    distribution: RoutingPolicy
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        weights_per_layer: int | list[int],
+        policy_lr: float,
+        average_rate: float,
+        collaboration: float,
+        min_probability: float,
+        initial_probs: list[list[list[float]]] | None,
+    ) -> None:
+        if not policy_lr >= 0:
+            raise ValueError(f"policy_lr must not be negative, but is {policy_lr}.")
+        if not 0 < average_rate <= 1:
+            raise ValueError(
+                f"average_rate must be in (0, 1], for it is the share of the newest return; is {average_rate}."
+            )
+        if not 0 <= collaboration <= 1:
+            raise ValueError(f"collaboration must be in [0, 1], as the paper's rho, but is {collaboration}.")
+        network = blueprint.network(weights_per_layer)
+        policy = RoutingPolicy(network.weights_per_layer, blueprint.num_tasks, min_probability, initial_probs)
+        super().__init__(network, policy)
+        self.policy_lr, self.average_rate, self.collaboration = policy_lr, average_rate, collaboration
+
+    def step(self, update: WeightUpdate, batch: StepBatch) -> dict[str, Tensor]:
+        """Draws a route for each task, then makes one Adam step along it and one step of the policies."""
+        generator = generator_for(update.seed, "population", update.step, "sgd")
+        route = self.distribution.sample(1, generator)
+        rewards = torch.zeros(route.shape[-1], dtype=torch.float64, device=batch.sgd.labels.device)
+
+        def observe(logits: Sequence[Tensor], labels: Tensor, tasks: range) -> None:
+            hits = [(out[0].argmax(-1) == label).double().mean() for out, label in zip(logits, labels, strict=True)]
+            rewards[tasks.start : tasks.stop] = 2 * torch.stack(hits) - 1
+
+        losses = update.gradients(batch.sgd, route, observe=observe)
+        of_all_ranks = update.ranks.total(rewards).cpu()
+        with update.engine.uninterrupted():
+            self.distribution.learn(route[0], of_all_ranks, self.policy_lr, self.average_rate, self.collaboration)
+            update.apply()
+        return {"train/loss": losses.mean(), "routing/reward": of_all_ranks.mean()}
+
+
+class RoutingNetworks(MultiTaskMethod):
     """Routing networks (Rosenbaum, Klinger & Riemer 2018, arXiv 1711.01239).
 
     At each depth there are K function blocks, K copies of the base network's layer. A router chooses one at each depth.
@@ -51,8 +104,7 @@ class RoutingNetworks(SearchedMethod):
         **options: See `MultiTaskMethod`.
     """
 
-    method_name = "routing"
-    distribution: RoutingPolicy
+    start_options = MultiTaskMethod.start_options | {"initial_probs"}
 
     def __init__(
         self,
@@ -64,35 +116,10 @@ class RoutingNetworks(SearchedMethod):
         initial_probs: list[list[list[float]]] | None = None,
         **options: Any,
     ) -> None:
-        if not policy_lr >= 0:
-            raise ValueError(f"policy_lr must not be negative, but is {policy_lr}.")
-        if not 0 < average_rate <= 1:
-            raise ValueError(
-                f"average_rate must be in (0, 1], for it is the share of the newest return; is {average_rate}."
-            )
-        if not 0 <= collaboration <= 1:
-            raise ValueError(f"collaboration must be in [0, 1], as the paper's rho, but is {collaboration}.")
-        self._requested_weights = weights_per_layer
-        super().__init__(**options)
-        self.policy_lr, self.average_rate, self.collaboration = policy_lr, average_rate, collaboration
-        self.distribution = RoutingPolicy(self.weights_per_layer, len(self.task_names), min_probability, initial_probs)
-        self._rewards = torch.zeros(len(self.task_names), dtype=torch.float64)
-
-    def training_step(self, batch: StepBatch, batch_idx: int) -> None:
-        """Draws a route for each task, then takes one Adam step along it and one step of the policies."""
-        generator = generator_for(self.seed, "population", self.global_step, "sgd")
-        route = self.distribution.sample(1, generator)
-        self._rewards = torch.zeros(len(self.task_names), dtype=torch.float64, device=self.device)
-        losses = self.compute_gradients(batch.sgd, route)
-        rewards = self.ranks.total(self._rewards).cpu()
-        with self.whole_update():
-            self.distribution.learn(route[0], rewards, self.policy_lr, self.average_rate, self.collaboration)
-            self.apply_gradients()
-        self.log_now({"train/loss": losses.mean()}, prog_bar=True)
-        self.log_now({"routing/reward": rewards.mean()})
-
-    def losses_of(self, logits: Sequence[Tensor], labels: Tensor, tasks: range) -> Tensor:
-        """Computes losses `(1, T')`, and keeps each task's mean of +1 and -1 for right and wrong predictions."""
-        hits = [(out[0].argmax(-1) == label).double().mean() for out, label in zip(logits, labels, strict=True)]
-        self._rewards[tasks.start : tasks.stop] = 2 * torch.stack(hits) - 1
-        return super().losses_of(logits, labels, tasks)
+        design = Design(
+            "routing",
+            lambda blueprint: RoutingScheme(
+                blueprint, weights_per_layer, policy_lr, average_rate, collaboration, min_probability, initial_probs
+            ),
+        )
+        super().__init__(design, **options)

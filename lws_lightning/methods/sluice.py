@@ -3,19 +3,93 @@
 from typing import Any
 
 import torch
-from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
+from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.checks import check_share
 from lws_lightning.methods.cross_stitch import stitch_matrix
-from lws_lightning.methods.gated import GatedMethod
-from lws_lightning.networks import BaseNetwork, make_layers_and_heads, output_shapes
+from lws_lightning.methods.scheme import Blueprint, Design, Scheme
+from lws_lightning.networks import output_shapes
 from lws_lightning.sharing import ColumnNetwork, CommonLayer, MixingUnit, SharedLayer
 
-__all__ = ["Sluice"]
+__all__ = ["Sluice", "SluiceScheme"]
 
 
-class Sluice(GatedMethod):
+class SluiceScheme(Scheme):
+    """T columns whose subspaces are mixed after each learned layer, and beta where it has layers to mix.
+
+    Args:
+        blueprint: What the networks are made from.
+        **options: See `Sluice`.
+    """
+
+    network: ColumnNetwork
+
+    def __init__(
+        self, blueprint: Blueprint, subspaces: int, same_subspace: float, last_layer: float, penalty: float
+    ) -> None:
+        if subspaces < 2:
+            raise ValueError(f"subspaces must be at least 2, but is {subspaces}; with one, use CrossStitch.")
+        check_share("same_subspace", same_subspace)
+        check_share("last_layer", last_layer)
+        if not penalty >= 0:
+            raise ValueError(f"penalty must not be negative, but is {penalty}.")
+        self._layer_names = blueprint.layer_names
+        self._subspaces, self._penalty_weight = subspaces, penalty
+        tasks = blueprint.num_tasks
+        all_shapes = output_shapes(blueprint.base, blueprint.image_shape)
+        shapes = [all_shapes[name] for name in self._layer_names]
+        for name, shape in zip(self._layer_names, shapes, strict=True):
+            if shape[0] % subspaces:
+                raise ValueError(
+                    f"subspaces is {subspaces}, but layer {name!r} has {shape[0]} channels, which do not divide "
+                    "into subspaces of equal size. Choose another model.subspaces or another network."
+                )
+        self._channels = [shape[0] for shape in shapes]
+        units = [MixingUnit(tasks, stitch_matrix(tasks * subspaces, same_subspace)) for _ in shapes]
+        layers, heads = blueprint.layers_and_heads([tasks] * len(units))
+        if penalty > 0:
+            for layer, name, channels in zip(_learned(layers), self._layer_names, self._channels, strict=True):
+                _output_weight(layer.copies[0], channels, name)  # refuses before training
+        skip = [index for index, shape in enumerate(shapes) if shape == shapes[-1]]
+        if len(skip) == 1:
+            network = ColumnNetwork(layers, heads, units)
+        else:
+            beta = torch.full((tasks, len(skip)), (1 - last_layer) / (len(skip) - 1))
+            beta[:, -1] = last_layer
+            network = ColumnNetwork(layers, heads, units, skip, beta)
+        super().__init__(network)
+
+    def begin(self, steps: float) -> list[str]:
+        """Says which layers beta mixes."""
+        names = self._mixed_by_beta()
+        if not names:
+            return ["Sluice network: no layer's output has the shape of the last one's, so beta is left out."]
+        return [f"Sluice network: beta mixes the outputs of {', '.join(names)}."]
+
+    def penalty(self) -> Tensor | None:
+        """Returns the weighted orthogonality penalty, a scalar, or None without one."""
+        if self._penalty_weight == 0:
+            return None
+        layers = zip(_learned(self.network.chain), self._channels, self._layer_names, strict=True)
+        summed = [_orthogonality(layer, channels, self._subspaces, name) for layer, channels, name in layers]
+        return self._penalty_weight * torch.stack(summed).sum() / len(self.network.heads)
+
+    def details(self) -> dict[str, Any]:
+        """Returns `alpha` for each layer, `beta_layers`, and `beta` `(T, layers)` or None where it is left out."""
+        alphas = [unit.weight.detach().float().tolist() for unit in self.network.mixing_units]
+        beta = self.network.skip_weights
+        return {
+            "alpha": dict(zip(self._layer_names, alphas, strict=True)),
+            "beta_layers": self._mixed_by_beta(),
+            "beta": None if beta is None else beta.detach().float().tolist(),
+        }
+
+    def _mixed_by_beta(self) -> list[str]:
+        return [self._layer_names[index] for index in self.network.skip or ()]
+
+
+class Sluice(MultiTaskMethod):
     """Sluice networks (Ruder, Bingel, Augenstein & Sogaard 2017, arXiv 1705.08142).
 
     Every task has a column, as in `CrossStitch`, whose layers are split into subspaces. The matrix alpha mixes, after
@@ -51,8 +125,8 @@ class Sluice(GatedMethod):
         ValueError: If an option is out of range, or a layer's channels do not divide into equal subspaces.
     """
 
-    method_name = "sluice"
-    network: ColumnNetwork
+    state_options = MultiTaskMethod.state_options | {"subspaces"}
+    start_options = MultiTaskMethod.start_options | {"same_subspace", "last_layer"}
 
     def __init__(
         self,
@@ -62,78 +136,10 @@ class Sluice(GatedMethod):
         penalty: float = 1e-2,
         **options: Any,
     ) -> None:
-        if subspaces < 2:
-            raise ValueError(f"subspaces must be at least 2, but is {subspaces}; with one, use CrossStitch.")
-        check_share("same_subspace", same_subspace)
-        check_share("last_layer", last_layer)
-        if not penalty >= 0:
-            raise ValueError(f"penalty must not be negative, but is {penalty}.")
-        self._subspaces, self._same, self._last = subspaces, same_subspace, last_layer
-        self.penalty_weight = penalty
-        super().__init__(**options)
-
-    def make_network(self, base: BaseNetwork) -> ColumnNetwork:
-        """Makes T columns, the units of alpha, and beta where it has layers to mix."""
-        tasks = len(self.num_classes)
-        all_shapes = output_shapes(base, self.image_shape)
-        shapes = {layer.name: all_shapes[layer.name] for layer in base.learned_layers}
-        for name, shape in shapes.items():
-            if shape[0] % self._subspaces:
-                raise ValueError(
-                    f"subspaces is {self._subspaces}, but layer {name!r} has {shape[0]} channels, which do not divide "
-                    "into subspaces of equal size. Choose another model.subspaces or another network."
-                )
-        units = [MixingUnit(tasks, stitch_matrix(tasks * self._subspaces, self._same)) for _ in shapes]
-        layers, heads = make_layers_and_heads(
-            base, self.num_classes, [tasks] * len(units), self.seed, self.initialization, self.perturb_copies
+        design = Design(
+            "sluice", lambda blueprint: SluiceScheme(blueprint, subspaces, same_subspace, last_layer, penalty)
         )
-        if self.penalty_weight > 0:
-            for layer, name in zip(_learned(layers), shapes, strict=True):
-                _output_weight(layer.copies[0], shapes[name][0], name)  # refuses before training
-        self._channels = [shape[0] for shape in shapes.values()]
-        last = list(shapes.values())[-1]
-        skip = [index for index, shape in enumerate(shapes.values()) if shape == last]
-        if len(skip) == 1:
-            return ColumnNetwork(layers, heads, units)
-        beta = torch.full((tasks, len(skip)), (1 - self._last) / (len(skip) - 1))
-        beta[:, -1] = self._last
-        return ColumnNetwork(layers, heads, units, skip, beta)
-
-    def penalty(self) -> Tensor | None:
-        """Returns the weighted orthogonality penalty, a scalar, or None without one."""
-        if self.penalty_weight == 0:
-            return None
-        summed = [
-            _orthogonality(layer, channels, self._subspaces, name)
-            for layer, channels, name in zip(
-                _learned(self.network.chain), self._channels, self.layer_names, strict=True
-            )
-        ]
-        return self.penalty_weight * torch.stack(summed).sum() / len(self.task_names)
-
-    def setup(self, stage: str) -> None:
-        """Says which layers beta mixes."""
-        super().setup(stage)
-        if stage == "fit":
-            names = self._mixed_by_beta()
-            rank_zero_info(
-                f"Sluice network: beta mixes the outputs of {', '.join(names)}."
-                if names
-                else "Sluice network: no layer's output has the shape of the last one's, so beta is left out."
-            )
-
-    def details(self) -> dict[str, Any]:
-        """Returns `alpha` for each layer, `beta_layers`, and `beta` `(T, layers)` or None where it is left out."""
-        alphas = [unit.weight.detach().float().tolist() for unit in self.network.mixing_units]
-        beta = self.network.skip_weights
-        return {
-            "alpha": dict(zip(self.layer_names, alphas, strict=True)),
-            "beta_layers": self._mixed_by_beta(),
-            "beta": None if beta is None else beta.detach().float().tolist(),
-        }
-
-    def _mixed_by_beta(self) -> list[str]:
-        return [self.layer_names[index] for index in self.network.skip or ()]
+        super().__init__(design, **options)
 
 
 def _learned(layers: list[SharedLayer]) -> list[SharedLayer]:

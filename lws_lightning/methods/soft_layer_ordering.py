@@ -2,17 +2,49 @@
 
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_info
 from torch import nn
 
-from lws_lightning.methods.gated import GatedMethod
-from lws_lightning.networks import BaseLayer, BaseNetwork, make_layers_and_heads
+from lws_lightning.methods.base import MultiTaskMethod
+from lws_lightning.methods.scheme import Blueprint, Design, Scheme
+from lws_lightning.networks import BaseLayer, BaseNetwork
 from lws_lightning.sharing import SoftOrderNetwork
 
-__all__ = ["SoftLayerOrdering", "longest_run"]
+__all__ = ["SoftLayerOrdering", "SoftOrderScheme", "longest_run"]
 
 
-class SoftLayerOrdering(GatedMethod):
+class SoftOrderScheme(Scheme):
+    """One chain of layers, with a soft order over the longest run of equal ones.
+
+    Args:
+        blueprint: What the networks are made from.
+        scale_lr_factor: See `SoftLayerOrdering`.
+    """
+
+    network: SoftOrderNetwork
+
+    def __init__(self, blueprint: Blueprint, scale_lr_factor: float) -> None:
+        if not scale_lr_factor > 0:
+            raise ValueError(f"scale_lr_factor must be positive, or no order is learned; it is {scale_lr_factor}.")
+        self.gate_lr_factor = scale_lr_factor
+        self._task_names = list(blueprint.task_names)
+        parts = blueprint.base.layers
+        mixed = longest_run(blueprint.base)
+        self.mixed_layers = [parts[position].name for position in mixed]
+        learned = [position for position, layer in enumerate(parts) if layer.learned]
+        super().__init__(SoftOrderNetwork(*blueprint.layers_and_heads([1] * len(learned)), mixed, learned))
+
+    def begin(self, steps: float) -> list[str]:
+        """Says which layers are mixed."""
+        return [f"Soft layer ordering mixes {', '.join(self.mixed_layers)}; the other layers are common."]
+
+    def details(self) -> dict[str, Any]:
+        """Returns `mixed_layers` and `scales` by task, `(D, D)`, depth by layer, after the softmax."""
+        weights = self.network.scale_weights(range(len(self._task_names))).detach().float()
+        scales = {name: matrix.tolist() for name, matrix in zip(self._task_names, weights, strict=True)}
+        return {"mixed_layers": list(self.mixed_layers), "scales": scales}
+
+
+class SoftLayerOrdering(MultiTaskMethod):
     """Soft layer ordering (Meyerson & Miikkulainen 2018, arXiv 1711.00108).
 
     D layers are shared by all tasks. At each of D depths every task applies all of them to the output of the depth
@@ -23,8 +55,8 @@ class SoftLayerOrdering(GatedMethod):
 
     - The D layers are the longest run of consecutive learned layers that are equal in all but the values of their
       weights: the same modules with the same shapes of parameters, so that each can stand at the place of each other.
-          Of runs of equal length the first is taken. Activations may shrink from depth to depth, as max-pooling makes
-          them, for every layer at a depth shrinks them alike.
+      Of runs of equal length the first is taken. Activations may shrink from depth to depth, as max-pooling makes
+      them, for every layer at a depth shrinks them alike.
     - All other layers are common to all tasks. So is the first convolution of the paper's Omniglot network, whose input
       has one channel and that of the others 53: conv2, conv3 and conv4 are mixed. The encoder of each task that the
       paper allows for is not used.
@@ -43,36 +75,9 @@ class SoftLayerOrdering(GatedMethod):
         ValueError: If fewer than two layers are equal.
     """
 
-    method_name = "soft_layer_ordering"
-    network: SoftOrderNetwork
-
     def __init__(self, scale_lr_factor: float = 1.0, **options: Any) -> None:
-        if not scale_lr_factor > 0:
-            raise ValueError(f"scale_lr_factor must be positive, or no order is learned; it is {scale_lr_factor}.")
-        self.gate_lr_factor = scale_lr_factor
-        super().__init__(**options)
-
-    def make_network(self, base: BaseNetwork) -> SoftOrderNetwork:
-        """Makes one chain, with a soft order over the longest run of equal layers."""
-        mixed = longest_run(base)
-        self.mixed_layers = [base.layers[position].name for position in mixed]
-        learned = [position for position, layer in enumerate(base.layers) if layer.learned]
-        layers, heads = make_layers_and_heads(
-            base, self.num_classes, [1] * len(learned), self.seed, self.initialization, self.perturb_copies
-        )
-        return SoftOrderNetwork(layers, heads, mixed, learned)
-
-    def setup(self, stage: str) -> None:
-        """Says which layers are mixed."""
-        super().setup(stage)
-        if stage == "fit":
-            rank_zero_info(f"Soft layer ordering mixes {', '.join(self.mixed_layers)}; the other layers are common.")
-
-    def details(self) -> dict[str, Any]:
-        """Returns `mixed_layers` and `scales` by task, `(D, D)`, depth by layer, after the softmax."""
-        weights = self.network.scale_weights(range(len(self.task_names))).detach().float()
-        scales = {name: matrix.tolist() for name, matrix in zip(self.task_names, weights, strict=True)}
-        return {"mixed_layers": list(self.mixed_layers), "scales": scales}
+        design = Design("soft_layer_ordering", lambda blueprint: SoftOrderScheme(blueprint, scale_lr_factor))
+        super().__init__(design, **options)
 
 
 def longest_run(base: BaseNetwork) -> range:

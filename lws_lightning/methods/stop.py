@@ -67,7 +67,7 @@ class Stop:
             raise KeyboardInterrupt
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def uninterrupted(self) -> Iterator[None]:
         """Lets the enclosed update of the weights be completed whatever arrives."""
         self._updating = True
         try:

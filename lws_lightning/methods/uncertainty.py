@@ -1,15 +1,49 @@
 """Full sharing, the tasks' losses weighted by learned uncertainties."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lws_lightning.methods.base import MultiTaskMethod
-from lws_lightning.networks import BaseNetwork
+from lws_lightning.methods.fixed import FixedScheme
+from lws_lightning.methods.scheme import Design
+from lws_lightning.training import Objective
 
-__all__ = ["UncertaintyWeighting"]
+__all__ = ["UncertaintyObjective", "UncertaintyWeighting"]
+
+
+class UncertaintyObjective(Objective):
+    """Losses weighted by homoscedastic uncertainty; see `UncertaintyWeighting`.
+
+    Args:
+        num_tasks: T.
+        loss_weights: `(T,)`, or None.
+        initial_log_variance: The initial s_t.
+
+    Attributes:
+        log_variances: `(T,)`, the s_t.
+    """
+
+    def __init__(self, num_tasks: int, loss_weights: Tensor | None = None, initial_log_variance: float = 0.0) -> None:
+        if not abs(initial_log_variance) < 50:
+            raise ValueError(
+                f"initial_log_variance must lie between -50 and 50, because tasks are weighted by its exponential, but "
+                f"is {initial_log_variance}."
+            )
+        super().__init__(num_tasks, loss_weights)
+        self.log_variances = nn.Parameter(torch.full((num_tasks,), float(initial_log_variance)))
+
+    def forward(self, losses: Tensor, tasks: Sequence[int]) -> Tensor:
+        """Returns the weighted losses, `(S, T')`."""
+        log_variances = self.log_variances[list(tasks)]
+        return self.weigh(losses * (-log_variances).exp() + log_variances / 2, tasks)
+
+    def details(self, task_names: Sequence[str]) -> dict[str, Any]:
+        """Returns `log_variances` by task."""
+        return {"log_variances": dict(zip(task_names, self.log_variances.tolist(), strict=True))}
 
 
 class UncertaintyWeighting(MultiTaskMethod):
@@ -37,48 +71,14 @@ class UncertaintyWeighting(MultiTaskMethod):
     Args:
         initial_log_variance: The initial s_t.
         **options: See `MultiTaskMethod`.
-
-    Attributes:
-        log_variances: `(T,)`, the s_t.
     """
 
-    method_name = "uncertainty"
+    start_options = MultiTaskMethod.start_options | {"initial_log_variance"}
 
     def __init__(self, initial_log_variance: float = 0.0, **options: Any) -> None:
-        if not abs(initial_log_variance) < 50:
-            raise ValueError(
-                f"initial_log_variance must lie between -50 and 50, because tasks are weighted by its exponential, but "
-                f"is {initial_log_variance}."
-            )
-        super().__init__(**options)
-        tasks = len(self.task_names)
-        self.log_variances = nn.Parameter(torch.full((tasks,), float(initial_log_variance)))
-        self._assignment = torch.zeros(len(self.layer_names), tasks, dtype=torch.int64)
-
-    def choose_weights_per_layer(self, base: BaseNetwork) -> Sequence[int]:
-        """Returns 1 for each layer."""
-        return [1] * len(base.learned_layers)
-
-    @property
-    def assignment(self) -> Tensor:
-        """Zeros, `(L, T)`: all tasks share every layer."""
-        return self._assignment
-
-    def objective(self, losses: Tensor, tasks: range) -> Tensor:
-        """Returns the weighted losses, `(1, T')`."""
-        log_variances = self.log_variances[tasks.start : tasks.stop]
-        return losses * (-log_variances).exp() + log_variances / 2
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Returns a group for the weights and one for the log-variances."""
-        return [
-            {"params": super()._weights(), "lr": self.lr, "weight_decay": self.weight_decay},
-            {"params": [self.log_variances], "lr": self.lr, "weight_decay": 0.0},
-        ]
-
-    def _weights(self) -> list[nn.Parameter]:
-        return [*super()._weights(), self.log_variances]
-
-    def details(self) -> dict[str, Any]:
-        """Returns `log_variances` by task."""
-        return {"log_variances": dict(zip(self.task_names, self.log_variances.tolist(), strict=True))}
+        design = Design(
+            "uncertainty",
+            lambda blueprint: FixedScheme(blueprint, "full"),
+            partial(UncertaintyObjective, initial_log_variance=initial_log_variance),
+        )
+        super().__init__(design, **options)

@@ -13,9 +13,9 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from lws_lightning.drawing import affinity_of_assignment, affinity_of_probabilities
+from lws_lightning.records import Run
 from lws_lightning.results.group_sizes import Assignment, read_assignments
 from lws_lightning.results.grouping import Row, Section
-from lws_lightning.results.runs import Run
 
 __all__ = ["Affinity", "Stability", "row_affinity", "section_affinities", "stability", "task_order"]
 
@@ -110,13 +110,14 @@ def row_affinity(section: Section, row: Row) -> Affinity | None:
     if not found or len(section.task_names) < 2:
         return None
     runs = tuple(run for run, _ in found)
-    record = runs[0].record  # all runs of a row have the same layers and options
+    layers = tuple(runs[0].layer_names)
     assignments = [assignment for _, assignment in found]
     shares = np.mean([affinity_of_assignment(torch.tensor(each)).numpy() for each in assignments], axis=0)
     probable = [each for each in map(_probable, runs) if each is not None]
     mean = np.mean(probable, axis=0) if len(probable) == len(runs) else None
-    agreement = tuple(stability(assignments, record["layer_names"], record["weights_per_layer"]))
-    return Affinity(row, runs, tuple(record["layer_names"]), section.task_names, shares, mean, agreement)
+    # All runs of a row have the same K_l, an option.
+    agreement = tuple(stability(assignments, layers, runs[0].weights_per_layer))
+    return Affinity(row, runs, layers, section.task_names, shares, mean, agreement)
 
 
 def stability(
@@ -218,11 +219,10 @@ def _with_sum(values: Numbers) -> Numbers:
 
 
 def _probable(run: Run) -> Numbers | None:
-    """Reads the affinity of a run's final search distribution, None if it has none."""
-    by_layer = run.record.get("probabilities")
-    if by_layer is None:
+    """Returns the affinity of a run's final search distribution, None if it has none."""
+    if run.probabilities is None:
         return None
-    most = max(len(task) for layer in by_layer for task in layer)
-    padded = [[[*task, *[0.0] * (most - len(task))] for task in layer] for layer in by_layer]
+    most = max(len(task) for layer in run.probabilities for task in layer)
+    padded = [[[*task, *[0.0] * (most - len(task))] for task in layer] for layer in run.probabilities]
     found: Numbers = affinity_of_probabilities(torch.tensor(padded, dtype=torch.float64)).numpy()
     return found

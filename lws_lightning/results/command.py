@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from lws_lightning.records import load_runs
 from lws_lightning.results.document import show
 from lws_lightning.results.report import make_report
-from lws_lightning.results.runs import load_runs
 
 __all__ = ["report"]
 

@@ -5,9 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lws_lightning.callbacks import rows_of_csv
+from lws_lightning.records import Run, curve_from_csv
 from lws_lightning.results.grouping import Row, deviation
-from lws_lightning.results.runs import Run
 
 __all__ = ["Band", "Curve", "band", "read_curves"]
 
@@ -59,21 +58,21 @@ def read_curves(row: Row) -> tuple[list[Curve], list[tuple[Run, str]]]:
     problems = []
     for run in row.runs:
         try:
-            lines = rows_of_csv((run.folder / "curve.csv").read_text(encoding="utf-8"))
+            rows = curve_from_csv((run.folder / "curve.csv").read_text(encoding="utf-8"))
         except FileNotFoundError:
             problems.append((run, "has no curve.csv"))
             continue
         except (OSError, ValueError, csv.Error) as error:
             problems.append((run, f"curve.csv cannot be read ({error})"))
             continue
-        prefix = run.evaluation.prefix if run.evaluation else None
-        lines = [line for line in lines if prefix in (None, line["prefix"])]
-        if not lines:
+        if run.evaluation is not None:
+            rows = [each for each in rows if each.prefix == run.evaluation.prefix]
+        if not rows:
             problems.append((run, "curve.csv has no evaluation"))
             continue
-        lines.sort(key=lambda line: int(line["step"]))
-        entropies = {line["step"]: line["entropy_mean"] for line in lines if line["entropy_mean"] is not None}
-        curves.append(Curve(run, {line["step"]: line["error"] for line in lines}, entropies))
+        rows.sort(key=lambda each: each.step)
+        entropies = {each.step: each.entropy_mean for each in rows if each.entropy_mean is not None}
+        curves.append(Curve(run, {each.step: each.error for each in rows}, entropies))
     return curves, problems
 
 

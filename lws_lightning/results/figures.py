@@ -13,12 +13,12 @@ import torch
 from matplotlib.figure import Figure
 
 from lws_lightning.drawing import affinity_figure, assignment_figure, picture_png, picture_svg
+from lws_lightning.records import Run
 from lws_lightning.results.affinity import Affinity, task_order
 from lws_lightning.results.curves import Band, Curve, band, read_curves
 from lws_lightning.results.drawing import Line, Style, entropy_figure, error_figure, group_sizes_figure
 from lws_lightning.results.group_sizes import Assignment, group_shares, read_assignments, size_bins, sizes_text
 from lws_lightning.results.grouping import Row, Section
-from lws_lightning.results.runs import Run
 from lws_lightning.results.table import Column, Table
 from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeoff_points
 
@@ -179,13 +179,13 @@ def _spread(lines: Sequence[tuple[Row, Line]]) -> str:
 def _uniform(lines: Sequence[tuple[Row, Line]]) -> dict[str, float]:
     levels: dict[str, float] = {}
     for row, _ in lines:
-        sizes = row.runs[0].record["weights_per_layer"]
+        sizes = row.runs[0].weights_per_layer
         levels[f"uniform, K = {sizes[0]}" if len(set(sizes)) == 1 else "uniform"] = statistics.fmean(map(log, sizes))
     return levels
 
 
 def _groups_picture(section: Section, row: Row, found: Sequence[tuple[Run, Assignment]]) -> Picture:
-    layers, tasks = found[0][0].record["layer_names"], len(section.task_names)
+    layers, tasks = found[0][0].layer_names, len(section.task_names)
     shares = group_shares([assignment for _, assignment in found])
     bins = size_bins(tasks)
     cells = [(name, *(sum(of[low - 1 : high]) for low, high in bins)) for name, of in zip(layers, shares, strict=True)]
@@ -208,7 +208,7 @@ def _groups_picture(section: Section, row: Row, found: Sequence[tuple[Run, Assig
 def _assignment_picture(
     section: Section, row: Row, run: Run, assignment: Assignment, folder_name: Callable[[Path], str]
 ) -> Picture:
-    layers, sizes = run.record["layer_names"], run.record["weights_per_layer"]
+    layers, sizes = run.layer_names, run.weights_per_layer
     title = f"Which tasks share weights: {row.letter}, seed {run.seed}"
     figure = assignment_figure(torch.tensor(assignment), layers, section.task_names, sizes, title)
     distinct = "; ".join(f"{layer} {len(set(copies))}" for layer, copies in zip(layers, assignment, strict=True))

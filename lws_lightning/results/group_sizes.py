@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from lws_lightning.records import Run
 from lws_lightning.results.grouping import Row
-from lws_lightning.results.runs import Run
 
 __all__ = ["Assignment", "group_shares", "read_assignments", "size_bins", "sizes_text"]
 
@@ -24,12 +24,12 @@ def read_assignments(row: Row) -> tuple[list[tuple[Run, Assignment]], list[tuple
     found: list[tuple[Run, Assignment]] = []
     problems = []
     for run in row.runs:
-        if run.record["assignment"] is None:
+        if run.assignment is None:
             problems.append((run, "its record has no assignment"))
-        elif found and run.record["layer_names"] != found[0][0].record["layer_names"]:
+        elif found and run.layer_names != found[0][0].layer_names:
             problems.append((run, "it has other layers than the first run of its row"))
         else:
-            found.append((run, run.record["assignment"]))
+            found.append((run, run.assignment))
     return found, problems
 
 

@@ -1,4 +1,4 @@
-"""Says which runs are averaged with which, and why the others are not. Tables, tests and figures all use it."""
+"""Decides which runs are averaged, and why the others are not; tables, tests and figures all use it."""
 
 import json
 import math
@@ -7,16 +7,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from lws_lightning.callbacks import copy_letter
-from lws_lightning.results.data_variants import data_variants
-from lws_lightning.results.options import differences, method_options, settle, training_differences
-from lws_lightning.results.runs import Measurement, Run
+from lws_lightning.drawing import copy_letter
+from lws_lightning.records import Evaluation, Run
 
-__all__ = ["Key", "LeftOut", "Member", "Row", "Section", "Source", "deviation", "group_runs", "seeds_text"]
+__all__ = [
+    "Key",
+    "LeftOut",
+    "Member",
+    "Row",
+    "Section",
+    "Source",
+    "deviation",
+    "group_runs",
+    "seeds_text",
+    "training_differences",
+]
 
 Source = Literal["auto", "test", "curve"]
+T = TypeVar("T")
 _METHODS = ("full", "none", "prior", "learned")
 _LABELS = {"test_curve": "test curve", "val": "validation", "test": "test"}
 
@@ -33,10 +43,10 @@ class Key(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A run of a row and what the row takes from it."""
+    """A run of a row and the evaluation that the row takes from it."""
 
     run: Run
-    measurement: Measurement
+    evaluation: Evaluation
 
 
 @dataclass(frozen=True)
@@ -53,10 +63,10 @@ class LeftOut:
     reason: str
     other: Run | None = None
 
-    def text(self, name: Callable[[Path], str] = str) -> str:
-        """Returns a sentence; `name` says how a folder is called."""
-        place = f" in {name(self.other.folder)}, which is later" if self.other else ""
-        return f"{name(self.run.folder)}: {self.reason}{place}."
+    def text(self, folder_name: Callable[[Path], str] = str) -> str:
+        """Returns a sentence, in which folders are called by `folder_name`."""
+        place = f" in {folder_name(self.other.folder)}, which is later" if self.other else ""
+        return f"{folder_name(self.run.folder)}: {self.reason}{place}."
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ class Row:
         network: Name of the base network.
         method: Name of the method.
         variant: The options in which the rows of this method differ, as text, empty if there is one row only.
-        options: Options of the method that were chosen.
+        options: The options of the method that a result depends on, without those that are None, and the precision.
         members: One run for each seed, in the order of seeds.
     """
 
@@ -83,6 +93,13 @@ class Row:
     def label(self) -> str:
         """The method with its variant."""
         return f"{self.method} ({self.variant})" if self.variant else self.method
+
+    @property
+    def changed_options(self) -> dict[str, Any]:
+        """Those of the options that have another value than by default; K_l counts as its own default."""
+        defaults = self.runs[0].defaults
+        names = self.options.keys() & defaults.keys() - {"weights_per_layer"}
+        return {name: self.options[name] for name in sorted(names) if self.options[name] != defaults[name]}
 
     @property
     def learned(self) -> bool:
@@ -107,15 +124,11 @@ class Row:
     @property
     def diverged(self) -> tuple[Run, ...]:
         """The runs whose error is not a finite number."""
-        return tuple(run for run, measured in self.members if not math.isfinite(measured.error))
+        return tuple(run for run, evaluation in self.members if not math.isfinite(evaluation.error))
 
     def errors(self, average: str) -> list[float]:
         """Returns each run's `error` or `error_task_mean` in percent, in the order of members."""
-        return [float(getattr(measurement, average)) for _, measurement in self.members]
-
-    def task_errors(self, task: str) -> list[float | None]:
-        """Returns each run's error of a task in percent, None where it had no images."""
-        return [measurement.task_errors.get(task) for _, measurement in self.members]
+        return [float(getattr(evaluation, average)) for _, evaluation in self.members]
 
 
 @dataclass(frozen=True)
@@ -156,9 +169,9 @@ def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
     """Groups runs.
 
     A row holds the finished runs of one data set, network, method and set of options that were measured alike (same
-    kind of evaluation, step and number of images), one for each seed. What a rule such as early stopping ended counts
-    as measured at the step that it could have gone to. Of runs with the same seed only the last
-    one counts. Every other run is left out with a reason.
+    kind of evaluation, step and number of images), one for each seed. A run that a rule such as early stopping ended
+    counts as measured at its `max_steps`. Of runs with the same seed only the last one counts. Every other run is left
+    out with a reason.
 
     Args:
         runs: What `load_runs` returned.
@@ -166,19 +179,19 @@ def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
             where all finished runs of a data set have one, otherwise `curve`.
 
     Returns:
-        A section for each data set, tasks, options of the data (as far as a `config.yaml` tells them) and images.
+        A section for each data set, tasks, options of the data that a result depends on, and images.
     """
     by_data: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
     for run in runs:
-        by_data.setdefault((run.data, run.task_names), []).append(run)
+        by_data.setdefault((run.data or "-", tuple(run.task_names)), []).append(run)
     sections = []
     letter = 0
     for (data, tasks), members in sorted(by_data.items(), key=lambda item: item[0]):
-        for variant, same, notes in data_variants(members):
-            rows, left_out, filled = _section_rows(same, source, letter)
+        for variant, same in _data_variants(members):
+            rows, left_out = _section_rows(same, source, letter)
             letter += len(rows)
             key = _most_common([row.key for row in rows]) if rows else None
-            sections.append(Section(data, variant, tasks, rows, key, left_out, (*notes, *filled, *_notes(rows))))
+            sections.append(Section(data, variant, tasks, rows, key, left_out, tuple(_notes(rows))))
     return sections
 
 
@@ -202,59 +215,104 @@ def deviation(values: Sequence[float]) -> float | None:
     return float((sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
 
 
-def _section_rows(
-    runs: Sequence[Run], source: Source, letter: int
-) -> tuple[tuple[Row, ...], tuple[LeftOut, ...], list[str]]:
+def training_differences(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Names the options of training in which rows differ, whatever their methods.
+
+    Returns:
+        By option, such as `lr` or the precision, its values, one for each row.
+    """
+    names = {"precision"}.union(*(run.training_options for row in rows for run in row.runs))
+    values = {name: [row.options.get(name) for row in rows] for name in sorted(names)}
+    return {name: of_rows for name, of_rows in values.items() if any(value != of_rows[0] for value in of_rows)}
+
+
+def _data_variants(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+    """Splits runs of one data set and the same tasks by the options of their data, and by the images themselves.
+
+    So the folds of a cross-validation, or two folders with the same names in them, are not averaged.
+
+    Returns:
+        For each set of options and images in what it differs from the others, as text, and its runs.
+    """
+    by_options = _split(runs, [_chosen(run.identity.data, "tasks") for run in runs])
+    return [
+        (", ".join(filter(None, (options, images))), of_images)
+        for options, _, of_options in sorted(by_options, key=lambda each: each[0])
+        for images, of_images in _by_images(of_options)
+    ]
+
+
+def _by_images(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+    by_digest: dict[str, list[Run]] = {}
+    for run in runs:
+        by_digest.setdefault(run.data_digest or "not recorded", []).append(run)
+    return [(f"images {digest}" if len(by_digest) > 1 else "", of) for digest, of in sorted(by_digest.items())]
+
+
+def _split(items: Sequence[T], options: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any], list[T]]]:
+    """Groups items by their options.
+
+    Returns:
+        For each group the values in which the groups differ, as text; its options; its items.
+    """
+    groups: dict[str, tuple[dict[str, Any], list[T]]] = {}
+    for item, of_item in zip(items, options, strict=True):
+        groups.setdefault(json.dumps(of_item, sort_keys=True), (of_item, []))[1].append(item)
+    every = [of_group for of_group, _ in groups.values()]
+    names = sorted({name for of_group in every for name in of_group})
+    differing = [name for name in names if any(of_group.get(name) != every[0].get(name) for of_group in every)]
+    return [
+        (", ".join(f"{name}={of_group.get(name)}" for name in differing), of_group, members)
+        for of_group, members in groups.values()
+    ]
+
+
+def _chosen(options: Mapping[str, Any], *without: str) -> dict[str, Any]:
+    """Returns the options that are not None, without the seed and some others."""
+    return {name: value for name, value in options.items() if value is not None and name not in ("seed", *without)}
+
+
+def _section_rows(runs: Sequence[Run], source: Source, letter: int) -> tuple[tuple[Row, ...], tuple[LeftOut, ...]]:
     finished = [run for run in runs if run.status == "finished"]
     if source == "auto":
         source = "test" if finished and all(run.test is not None for run in finished) else "curve"
     left_out = [LeftOut(run, _status(run)) for run in runs if run.status != "finished"]
     groups: dict[tuple[str, str], list[Member]] = {}
     for run in finished:
-        measurement = run.test if source == "test" else run.evaluation
-        if measurement is None:
+        evaluation = run.test if source == "test" else run.evaluation
+        if evaluation is None:
             left_out.append(LeftOut(run, f"finished, but has no {'test' if source == 'test' else 'evaluation'}"))
             continue
-        groups.setdefault((run.network, run.method), []).append(Member(run, measurement))
+        groups.setdefault((run.network, run.method), []).append(Member(run, evaluation))
 
     def order(key: tuple[str, str]) -> tuple[str, int, str]:
         return key[0], _METHODS.index(key[1]) if key[1] in _METHODS else len(_METHODS), key[1]
 
     rows: list[Row] = []
-    notes = []
     for network, method in sorted(groups, key=order):
-        variants, filled = _variants(groups[network, method])
-        if filled:
-            notes.append(f"Some runs of {method} do not tell {', '.join(filled)}; they are taken to have it, too.")
-        for name, options, members in variants:
+        of_method = groups[network, method]
+        for variant, options, members in _split(of_method, [_row_options(member.run) for member in of_method]):
             alike, others = _alike(members)
             left_out += others
-            rows.append(Row(copy_letter(letter + len(rows)), network, method, name, options, tuple(alike)))
-    return tuple(rows), tuple(left_out), notes
+            rows.append(Row(copy_letter(letter + len(rows)), network, method, variant, options, tuple(alike)))
+    return tuple(rows), tuple(left_out)
 
 
-def _variants(members: Sequence[Member]) -> tuple[list[tuple[str, dict[str, Any], list[Member]]], list[str]]:
-    """Splits runs of a method by its options, each part with the values in which it differs from the others."""
-    options, filled = settle([method_options(member.run) for member in members])
-    parts: dict[str, list[Member]] = {}
-    for member, each in zip(members, options, strict=True):
-        parts.setdefault(json.dumps(each, sort_keys=True), []).append(member)
-    decoded = [json.loads(text) for text in parts]
-    return list(zip(differences(decoded), decoded, parts.values(), strict=True)), filled
+def _row_options(run: Run) -> dict[str, Any]:
+    return {**_chosen(run.identity.method), "precision": run.identity.precision}
 
 
 def _status(run: Run) -> str:
     of = f" of {run.max_steps:,}" if run.max_steps >= 0 else ""
-    message = str(run.record.get("message") or "")
-    message = f" ({message})" if message and run.status == "failed" else ""
+    message = f" ({run.message})" if run.message and run.status == "failed" else ""
     unfinished = "running, or killed," if run.status == "running" else run.status
     return f"{unfinished} at step {run.step:,}{of}{message}"
 
 
 def _key(member: Member) -> Key:
-    run, measurement = member
-    at_its_end = run.stopped_early and measurement.step == run.step
-    return Key(measurement.prefix, run.max_steps if at_its_end else measurement.step, measurement.images)
+    run, evaluation = member
+    at_its_end = run.stopped_by is not None and evaluation.step == run.step
+    return Key(evaluation.prefix, run.max_steps if at_its_end else evaluation.step, evaluation.images)
 
 
 def _most_common(keys: Sequence[Key]) -> Key:
@@ -263,11 +321,11 @@ def _most_common(keys: Sequence[Key]) -> Key:
 
 
 def _alike(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
-    """Keeps the runs that were measured like most of them, one for each seed; says why the others go."""
+    """Keeps the runs that were measured like most of them, one for each seed, and gives reasons for the others."""
     common = _most_common([_key(member) for member in members])
     left_out = []
     by_seed: dict[int, Member] = {}
-    for member in sorted(members, key=lambda each: str(each.run.record.get("ended") or "")):
+    for member in sorted(members, key=lambda each: each.run.ended or ""):
         run = member.run
         if _key(member) != common:
             left_out.append(LeftOut(run, f"{_key(member)}; the others: {common}"))
@@ -279,7 +337,7 @@ def _alike(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Names rows that were trained otherwise, of other seeds, or with runs that stopped early or diverged."""
+    """Names rows whose training or seeds differ, and runs that stopped early or diverged."""
     notes = [
         _training_note(network, [row for row in rows if row.network == network])
         for network in dict.fromkeys(row.network for row in rows)
@@ -294,7 +352,7 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         ends: dict[str, list[int]] = {}
         for run in row.runs:
-            if run.stopped_early:
+            if run.stopped_by is not None:
                 ends.setdefault(run.stopped_by, []).append(run.step)
         for what, steps in sorted(ends.items()):
             at = ", ".join(f"{step:,}" for step in sorted(steps))
@@ -306,9 +364,9 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _training_note(network: str, rows: Sequence[Row]) -> str:
-    """Says in which options of training the rows of a network differ, empty if in none."""
+    """Names the options of training in which the rows of a network differ, empty if there are none."""
     parts = []
-    for name, values in training_differences([row.options for row in rows]).items():
+    for name, values in training_differences(rows).items():
         letters: dict[str, list[str]] = {}
         for row, value in zip(rows, values, strict=True):
             letters.setdefault("none" if value is None else f"{value}", []).append(row.letter)

@@ -1,21 +1,24 @@
-"""How the runs of a report were made: commands, options, versions, hardware, as far as their records tell."""
+"""How the runs of a report were made: commands, options, versions, hardware."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lws_lightning.results.config import flat_options, read_config
+from lws_lightning.records import Hardware, Run
 from lws_lightning.results.grouping import Row, Section, seeds_text
-from lws_lightning.results.runs import Run
 
 __all__ = ["Origin", "machines", "row_origin", "when"]
 
-# What differs between the runs of one row by nature, or where they lie.
-_NEUTRAL = ("seed_everything", "trainer.default_root_dir", "data.init_args.root", "ckpt_path")
-_FROM_THE_DATA = ("task_names", "num_classes", "image_shape", "validation_prefix")
+_CONFIG = "config.yaml"
+# Facts of the data, and what differs between the runs of a row by nature.
+_NOT_SHOWN = frozenset(
+    {"method.task_names", "method.num_classes", "method.image_shape", "method.validation_prefix"}
+    | {"method.seed", "data.seed", "data.tasks", "data.root"}
+)
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,12 @@ class Origin:
         letter: The row's letter.
         label: Its method.
         network: Its network.
-        config: Name of the configuration, empty if the folders do not tell.
+        config: Name of the configuration, empty if the folders are not those of a sweep.
         folders: What its run folders are called.
         seeds: Their seeds, as text.
         command: Repeats one of its runs, empty if Python started all of them.
-        options: `name = value` of method, data and training, as in the first run.
-        remarks: Sentences about runs of the row that were made otherwise.
+        options: `name = value` of method, data and Trainer, as in the first run.
+        remarks: Sentences about how the runs of the row differ.
     """
 
     letter: str
@@ -45,37 +48,37 @@ class Origin:
     remarks: tuple[str, ...]
 
 
-def row_origin(row: Row, name: Callable[[Path], str] = str) -> Origin:
+def row_origin(row: Row, folder_name: Callable[[Path], str] = str) -> Origin:
     """Collects how the runs of a row were made.
 
     Args:
         row: The row.
-        name: How a folder is called.
+        folder_name: Names a folder.
     """
-    configs = [(run, read_config(run.folder)) for run in row.runs]
-    told = [(run, config) for run, config in configs if config is not None]
+    with_config = [run for run in row.runs if (run.folder / _CONFIG).is_file()]
     remarks = []
     command = ""
-    if told:
-        command = f"lws fit --config {_quoted(f'{name(told[0][0].folder)}/config.yaml')} --seed_everything SEED"
-        if len(told) < len(configs):
-            silent = seeds_text(run.seed for run, config in configs if config is None)
-            remarks.append(f"Seed {silent}: started from Python, without config.yaml.")
-        flat = [{k: v for k, v in flat_options(config).items() if k not in _NEUTRAL} for _, config in told]
-        differing = sorted({key for each in flat for key in each if any(o.get(key) != each[key] for o in flat)})
-        if differing:
-            remarks.append(f"The runs' config.yaml differ in {', '.join(differing)}.")
+    if with_config:
+        path = shlex.quote(f"{folder_name(with_config[0].folder)}/{_CONFIG}")
+        command = f"lws fit --config {path} --seed_everything SEED"
+        if len(with_config) < len(row.runs):
+            others = seeds_text(run.seed for run in row.runs if run not in with_config)
+            remarks.append(f"Seed {others}: started from Python, without {_CONFIG}.")
     else:
-        remarks.append("Started from Python: no config.yaml.")
+        remarks.append(f"Started from Python: no {_CONFIG}.")
+    options = [_options(run) for run in row.runs]
+    names = sorted({option for of_run in options for option in of_run})
+    if differing := [each for each in names if any(of_run.get(each) != options[0].get(each) for of_run in options)]:
+        remarks.append(f"The runs differ in {', '.join(differing)}.")
     return Origin(
         row.letter,
         row.label,
         row.network,
         _config_name([run.folder for run in row.runs]),
-        tuple(name(run.folder) for run in row.runs),
+        tuple(folder_name(run.folder) for run in row.runs),
         seeds_text(row.seeds),
         command,
-        tuple(f"{key} = {_value(value)}" for key, value in _options(row.runs[0]).items()),
+        tuple(f"{option} = {_value(value)}" for option, value in options[0].items()),
         tuple(remarks),
     )
 
@@ -87,41 +90,52 @@ def machines(sections: Sequence[Section]) -> list[str]:
         sections: What `group_runs` returned.
 
     Returns:
-        A sentence each for versions and hardware, with the rows if not all runs agree; none where nothing is recorded.
+        A sentence each for versions and hardware, with the rows if not all runs agree; none without rows.
     """
     sentences = []
     rows = [row for section in sections for row in section.rows]
-    for key, title, describe in (("versions", "Versions", _versions), ("hardware", "Hardware", _hardware)):
+    descriptions: tuple[tuple[str, Callable[[Run], str]], ...] = (
+        ("Versions", lambda run: ", ".join(f"{name} {version}" for name, version in run.versions.items())),
+        ("Hardware", lambda run: _hardware(run.hardware)),
+    )
+    for title, describe in descriptions:
         found: dict[str, list[str]] = {}
         for row in rows:
-            counts = Counter(describe(run.record.get(key)) for run in row.runs)
+            counts = Counter(map(describe, row.runs))
             for text, count in counts.items():
                 part = row.letter if len(counts) == 1 else f"{count} of {len(row.runs)} in {row.letter}"
                 found.setdefault(text, []).append(part)
-        if len(found) == 1 and "not recorded" not in found:
+        if len(found) == 1:
             sentences.append(f"{title}: {next(iter(found))}.")
         elif len(found) > 1:
             parts = "; ".join(f"{text} ({', '.join(letters)})" for text, letters in found.items())
-            warning = " Do not compare their seconds." if key == "hardware" else ""
+            warning = " Do not compare their seconds." if title == "Hardware" else ""
             sentences.append(f"{title}, not the same for all runs (rows in brackets): {parts}.{warning}")
     return sentences
 
 
 def when(runs: Iterable[Run]) -> str:
-    """Returns the days of the first start and the last end, as recorded, empty if none is."""
-    days = sorted(str(run.record[key])[:10] for run in runs for key in ("started", "ended") if run.record.get(key))
+    """Returns the days of the first start and the last end, empty if none is known."""
+    days = sorted(time[:10] for run in runs for time in (run.started, run.ended) if time is not None)
     if not days:
         return ""
     return days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
 
 
 def _options(run: Run) -> dict[str, Any]:
-    hparams = run.record.get("hparams") or {}
-    options = {k: v for k, v in hparams.items() if k not in (*_FROM_THE_DATA, "seed") and not k.startswith("_")}
-    config = flat_options(read_config(run.folder) or {})
-    options |= {k.replace("init_args.", ""): v for k, v in config.items() if k.startswith("data.init_args.")}
-    options |= {"max_steps": run.max_steps, "precision": run.record.get("precision")}
-    return {key: value for key, value in options.items() if value is not None and key != "data.root"}
+    """Returns all options of a run that were chosen, those of the data as `data.NAME`, the Trainer's `trainer.NAME`."""
+    method = {**run.identity.method, **run.neutral["method"]}
+    data = {**run.identity.data, **run.neutral["data"]}
+    options = {
+        **{f"method.{name}": value for name, value in method.items()},
+        **{f"data.{name}": value for name, value in data.items()},
+        **{f"trainer.{name}": value for name, value in run.trainer.items()},
+    }
+    return {
+        name.removeprefix("method."): value
+        for name, value in options.items()
+        if value is not None and name not in _NOT_SHOWN
+    }
 
 
 def _config_name(folders: Sequence[Path]) -> str:
@@ -138,23 +152,7 @@ def _value(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:99]}…"
 
 
-def _quoted(path: str) -> str:
-    return (
-        path
-        if not any(character in path for character in " '\"$&;()<>|*?\\")
-        else "'" + path.replace("'", "'\\''") + "'"
-    )
-
-
-def _versions(record: Any) -> str:
-    if not isinstance(record, dict) or not record:
-        return "not recorded"
-    return ", ".join(f"{name} {version}" for name, version in record.items())
-
-
-def _hardware(record: Any) -> str:
-    if not isinstance(record, dict) or not record:
-        return "not recorded"
-    gpu = f"{record['gpu']}, " if record.get("gpu") else "no GPU, "
-    cores, threads = record.get("cores"), record.get("threads")
-    return f"{record.get('cpu') or 'unknown CPU'}, {gpu}{cores} cores, {threads} thread{'s' * (threads != 1)}"
+def _hardware(hardware: Hardware) -> str:
+    gpu = f"{hardware.gpu}, " if hardware.gpu else "no GPU, "
+    threads = f"{hardware.threads} thread{'s' * (hardware.threads != 1)}"
+    return f"{hardware.cpu or 'unknown CPU'}, {gpu}{hardware.cores} cores, {threads}"

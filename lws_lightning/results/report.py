@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from lws_lightning.callbacks import write_atomically
+from lws_lightning.records import Run, write_atomically
 from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.affinity_tables import MAX_LAYERS, affinity_table, pair_table, stability_table
 from lws_lightning.results.document import Block, Bullets, Heading, as_markdown
@@ -18,7 +18,6 @@ from lws_lightning.results.figures import KINDS, Picture, section_pictures
 from lws_lightning.results.grouping import Section, Source, group_runs
 from lws_lightning.results.origin import Origin, machines, row_origin, when
 from lws_lightning.results.row_tables import cost_table, error_table, foot_notes, row_table, run_table
-from lws_lightning.results.runs import Run
 from lws_lightning.results.significance import compare, significance_table
 from lws_lightning.results.table import Table, csv_text
 

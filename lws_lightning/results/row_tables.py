@@ -1,13 +1,12 @@
 """The tables of rows and of their runs: errors, what was trained, what a prediction costs."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from lws_lightning.results.grouping import Member, Row, Section, deviation
-from lws_lightning.results.options import changed_options
 from lws_lightning.results.table import Column, Table
 
 __all__ = ["cost_table", "error_table", "foot_notes", "row_table", "run_table"]
@@ -61,9 +60,7 @@ def row_table(section: Section, folder_name: Callable[[Path], str] = str) -> Tab
     columns: list[Column[Row]] = [
         *_origin_columns(section),
         Column("label", lambda row: row.label, "method", text=True, csv=False),
-        Column(
-            "marked", lambda row: f"{row.label} {marks.get(row.letter, '')}".strip(), "method", text=True, csv=False
-        ),
+        Column("marked", marked, "method", text=True, csv=False),
         Column("measured", lambda row: row.key.prefix),
         Column("step", lambda row: row.key.step),
         Column("images", lambda row: row.key.images),
@@ -71,7 +68,7 @@ def row_table(section: Section, folder_name: Callable[[Path], str] = str) -> Tab
         Column("diverged", lambda row: len(row.diverged)),
         Column("seeds", lambda row: list(row.seeds)),
         Column("runs", lambda row: [folder_name(run.folder) for run in row.runs]),
-        Column("batch", _batch, "batch", "{:.0f}", csv=False),
+        Column("batch", _batch, "batch", csv=False),
     ]
     for quantity in _quantities(section):
         columns += quantity.of_row()
@@ -89,7 +86,7 @@ def error_table(section: Section) -> Table[Row]:
 
 def cost_table(section: Section) -> Table[Row] | None:
     """Returns what a prediction costs for readers, None if no run has measured it."""
-    if not any(run.record.get("inference") or run.record.get("latency") for row in section.rows for run in row.runs):
+    if not any(run.inference or run.latency for row in section.rows for run in row.runs):
         return None
     caption = (
         "What a prediction of one task costs, mean over tasks and runs: the parameters that it needs, the "
@@ -105,9 +102,9 @@ def run_table(section: Section, folder_name: Callable[[Path], str] = str) -> Tab
         *(_of_run(column) for column in _origin_columns(section)),
         Column("seed", lambda item: item[1].run.seed),
         Column("run", lambda item: folder_name(item[1].run.folder)),
-        Column("measured", lambda item: item[1].measurement.prefix),
-        Column("step", lambda item: item[1].measurement.step),
-        Column("images", lambda item: item[1].measurement.images),
+        Column("measured", lambda item: item[1].evaluation.prefix),
+        Column("step", lambda item: item[1].evaluation.step),
+        Column("images", lambda item: item[1].evaluation.images),
         *(quantity.of_run() for quantity in _quantities(section)),
     ]
     return Table([(row, member) for row in section.rows for member in row.members], columns)
@@ -138,7 +135,7 @@ def _origin_columns(section: Section) -> list[Column[Row]]:
 
 
 def _options_text(row: Row) -> str:
-    return ", ".join(f"{name}={value}" for name, value in changed_options(row.method, row.options).items())
+    return ", ".join(f"{name}={value}" for name, value in row.changed_options.items())
 
 
 def _of_run(column: Column[Row]) -> Column[_RunOfRow]:
@@ -149,35 +146,35 @@ def _quantities(section: Section) -> list[_Quantity]:
     whole = _mean("{:,.0f}")
     parameters, multiply_adds, latency = _COSTS
     return [
-        _Quantity("error", lambda member: member.measurement.error, "all images", _spread),
-        _Quantity("error_task_mean", lambda member: member.measurement.error_task_mean, "task mean", _spread),
+        _Quantity("error", lambda member: member.evaluation.error, "all images", _spread),
+        _Quantity("error_task_mean", lambda member: member.evaluation.error_task_mean, "task mean", _spread),
         _Quantity("parameters_in_use", lambda member: member.run.parameters_in_use, "parameters", whole),
         _Quantity("seconds", lambda member: member.run.seconds, "seconds", whole),
         _Quantity("seconds_per_step", lambda member: member.run.seconds_per_step, "s/step", _mean("{:.3g}")),
         _Quantity(parameters, partial(_task_mean, "parameters"), "parameters", whole),
         _Quantity(multiply_adds, partial(_task_mean, "multiply_adds"), "million multiply-adds", _mean("{:,.3g}", 1e-6)),
-        _Quantity(latency, lambda member: _latency(member, "seconds"), "ms a batch", _mean("{:,.3g}", 1e3)),
+        _Quantity(latency, _latency_seconds, "ms a batch", _mean("{:,.3g}", 1e3)),
         *(_Quantity(f"error/{task}", partial(_task_error, task), task, _spread) for task in section.task_names),
     ]
 
 
 def _task_error(task: str, member: Member) -> float | None:
-    return member.measurement.task_errors.get(task)
+    evaluation = member.evaluation.tasks.get(task)
+    return None if evaluation is None else evaluation.error
 
 
 def _task_mean(cost: str, member: Member) -> float | None:
     """Returns what a prediction costs, mean over tasks."""
-    by_task: Mapping[str, Mapping[str, float]] = member.run.record.get("inference") or {}
-    return statistics.fmean(costs[cost] for costs in by_task.values()) if by_task else None
+    costs = [float(getattr(of_task, cost)) for of_task in member.run.inference.values()]
+    return statistics.fmean(costs) if costs else None
 
 
-def _latency(member: Member, what: str) -> float | None:
-    latency: Mapping[str, float] = member.run.record.get("latency") or {}
-    return latency.get(what)
+def _latency_seconds(member: Member) -> float | None:
+    return None if member.run.latency is None else member.run.latency.seconds
 
 
-def _batch(row: Row) -> float | None:
-    sizes = {_latency(member, "batch") for member in row.members}
+def _batch(row: Row) -> int | None:
+    sizes = {None if run.latency is None else run.latency.batch for run in row.runs}
     return sizes.pop() if len(sizes) == 1 else None
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lws_lightning.results.grouping import Row, Section
-from lws_lightning.results.options import changed_options, training_differences
+from lws_lightning.results.grouping import Row, Section, training_differences
 from lws_lightning.results.table import Column, Table
 
 __all__ = [
@@ -94,7 +93,7 @@ def compare(section: Section) -> list[Comparison]:
 
 
 def _plain(rows: Sequence[Row]) -> Row | None:
-    changes = {row.letter: len(changed_options(row.method, row.options)) for row in rows if row.learned}
+    changes = {row.letter: len(row.changed_options) for row in rows if row.learned}
     fewest = min(changes.values(), default=0)
     plain = [row for row in rows if changes.get(row.letter) == fewest]
     return plain[0] if len(plain) == 1 else None
@@ -176,7 +175,7 @@ def _compare_rows(learned: Row, baseline: Row, average: str) -> Comparison:
         for row, values in ((learned, first), (baseline, second))
         if (count := sum(not math.isfinite(value) for value in values))
     ]
-    trained_otherwise = list(training_differences([learned.options, baseline.options]))
+    trained_otherwise = list(training_differences([learned, baseline]))
     if trained_otherwise:
         test = replace(test, remarks=(f"not trained alike: {', '.join(trained_otherwise)}",))
     if learned.key != baseline.key:

@@ -1,5 +1,6 @@
 """The networks of all tasks, made of weight sets, run for a whole population of assignments at once."""
 
+import copy
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -126,6 +127,15 @@ class MultiTaskNetwork(TaskNetworks):
         """Returns for each layer of the chain the copy that a task uses."""
         copies = assignment[:, task].tolist()
         return [0 if index is None else copies[index] for index in self._learned_layers]
+
+    def unshared(self) -> "MultiTaskNetwork":
+        """Returns networks of the same architecture with weights of its own for each task at every layer.
+
+        Task t uses copy t everywhere. The weights are those of each layer's first copy, until a task's are loaded.
+        """
+        tasks = len(self.heads)
+        layers = [SharedLayer(layer.copies[0], tasks) for layer in self._chain]
+        return MultiTaskNetwork(layers, [copy.deepcopy(head) for head in self.heads])
 
     def copies(self) -> Iterator[tuple[int | None, int, nn.Module]]:
         """Yields (index of the learned layer or None for a common one, number of the copy, block)."""

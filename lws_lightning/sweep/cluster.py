@@ -50,7 +50,7 @@ def run_on_cluster(
         cluster: `slurm`, or `local` for processes of this machine.
         folder: Where submitit keeps its files; every machine has to see it.
         options: For submitit's executor, such as `timeout_min`, `slurm_partition`, `slurm_array_parallelism`.
-        display: Told about everything.
+        display: Shows what happens.
 
     Returns:
         What became of each.

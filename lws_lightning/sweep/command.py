@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
+from lws_lightning.records import find_run
 from lws_lightning.sweep.cluster import run_on_cluster
 from lws_lightning.sweep.display import Display
 from lws_lightning.sweep.local import run_locally, visible_gpus
 from lws_lightning.sweep.outcome import Outcome
 from lws_lightning.sweep.plan import SweepRun, parse_seeds, plan_runs, save_config
-from lws_lightning.sweep.state import read_state
 
 __all__ = ["sweep"]
 
@@ -58,7 +58,7 @@ def sweep(arguments: Sequence[str], resolve_config: ResolveConfig) -> None:
             save_config(run)
     except (ValueError, OSError) as error:
         raise SystemExit(f"lws sweep: {error}") from error
-    to_do = [run for run in runs if not read_state(run.folder).done]
+    to_do = [run for run in runs if not ((record := find_run(run.folder)) and record.complete)]
     with Display(runs) as display:
         display.say(f"{len(runs)} runs in {out}, {len(runs) - len(to_do)} of them finished before.")
         try:

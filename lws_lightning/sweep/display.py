@@ -9,17 +9,17 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from lws_lightning.records import RECORD_FILE, Run, find_run
 from lws_lightning.sweep.plan import SweepRun
-from lws_lightning.sweep.state import RunState, read_state
 
 __all__ = ["Display"]
 
 
 class Display:
-    """A bar over all runs and one for each that is being done; plain lines where there is no terminal.
+    """A bar for all runs and one for each that is under way; plain lines where there is no terminal.
 
     Args:
-        runs: All runs of the sweep, those that are done included.
+        runs: All runs of the sweep, finished ones included.
         console: Where to draw; None: the screen.
         live: Whether to draw bars; None: if the console is a terminal.
     """
@@ -29,7 +29,7 @@ class Display:
         # Not the console's `is_terminal`: notebooks ask for colours, which Rich takes for a terminal.
         live = self.console.file.isatty() if live is None else live
         self._runs = list(runs)
-        self._states = {run.folder: read_state(run.folder) for run in runs}
+        self._records = {run.folder: find_run(run.folder) for run in runs}
         self._times: dict[Path, int] = {}
         self._bars: dict[Path, TaskID] = {}
         self._progress = Progress(
@@ -63,31 +63,33 @@ class Display:
         """Redraws.
 
         Args:
-            active: The runs that are being done.
+            active: The runs that are under way.
         """
         for run in active:
-            state = self._state(run)
-            text = f"step {state.step:,}" + (f" of {run.max_steps:,}" if run.max_steps else "")
-            text += "" if state.error is None else f", error {state.error:.2f} %"
+            record = self._record(run)
+            step, error = (record.step, record.last_error) if record else (0, None)
+            text = f"step {step:,}" + (f" of {run.max_steps:,}" if run.max_steps else "")
+            text += "" if error is None else f", error {error:.2f} %"
             if run.folder not in self._bars:
                 self._bars[run.folder] = self._progress.add_task(str(run), total=run.max_steps, text=text)
-            self._progress.update(self._bars[run.folder], completed=state.step, text=text)
+            self._progress.update(self._bars[run.folder], completed=step, text=text)
         for folder in set(self._bars) - {run.folder for run in active}:
             self._progress.remove_task(self._bars.pop(folder))
-        finished = sum(state.status == "finished" for state in self._states.values())
+        records = [record for record in self._records.values() if record is not None]
+        finished = sum(record.status == "finished" for record in records)
         self._progress.update(
             self._all,
-            completed=sum(self._states[run.folder].step for run in self._runs if run.max_steps),
+            completed=sum(record.step for run in self._runs if run.max_steps and (record := self._records[run.folder])),
             text=f"{finished} of {len(self._runs)} runs finished",
         )
 
-    def _state(self, run: SweepRun) -> RunState:
+    def _record(self, run: SweepRun) -> Run | None:
         """Reads a record again if it has changed."""
         try:
-            changed = os.stat(run.folder / "result.json").st_mtime_ns  # noqa: PTH116 - several times a second
+            changed = os.stat(run.folder / RECORD_FILE).st_mtime_ns  # noqa: PTH116 - several times a second
         except OSError:
             changed = 0
         if self._times.get(run.folder) != changed:
             self._times[run.folder] = changed
-            self._states[run.folder] = read_state(run.folder)
-        return self._states[run.folder]
+            self._records[run.folder] = find_run(run.folder)
+        return self._records[run.folder]

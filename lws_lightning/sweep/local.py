@@ -51,7 +51,7 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[O
         runs: What to do, in order.
         jobs: How many at a time. They share the processors evenly (OMP_NUM_THREADS, unless it is set) and take turns
             with the GPUs where there are several.
-        display: Told about everything.
+        display: Shows what happens.
 
     Returns:
         What became of each.

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from lws_lightning.records import RECORD_FILE, find_run
 from lws_lightning.sweep.plan import SweepRun
-from lws_lightning.sweep.state import read_state
 
 __all__ = ["LOG_FILE", "Outcome", "outcome_of"]
 
@@ -32,27 +32,27 @@ class Outcome:
 
 
 def outcome_of(run: SweepRun, started: float = 0.0) -> Outcome:
-    """Reads how a run ended whose worker has ended.
+    """Reads how a run ended, once its worker has.
 
     Args:
         run: The run.
         started: When the worker was started (`time.time`). A record from before says nothing about its end.
     """
-    state, log = read_state(run.folder), run.folder / LOG_FILE
-    if state.status == "finished":
-        error = "" if state.error is None else f", error {state.error:.2f} %"
-        untested = "" if state.tested else f"; its networks could not be tested: {_last_line(log)} (log: {log})"
-        return Outcome(run, state.tested, f"{run}: finished at step {state.step:,}{error}{untested}", True)
-    fresh = _changed(run.folder / "result.json") >= started
-    if fresh and state.status == "interrupted":
-        what = f"interrupted at step {state.step:,}"
-    elif fresh and state.status == "failed":
-        what = f"FAILED at step {state.step:,}: {state.message}"
-    elif fresh and state.status == "running":
-        what = f"FAILED: killed after step {state.step:,}"
-    else:
-        what = f"FAILED: {_last_line(log)}"
-    return Outcome(run, False, f"{run}: {what} (log: {log})", state.step > 0)
+    record, log = find_run(run.folder), run.folder / LOG_FILE
+    if record is None:
+        return Outcome(run, False, f"{run}: FAILED: {_last_line(log)} (log: {log})", began=False)
+    if record.status == "finished":
+        error = "" if record.last_error is None else f", error {record.last_error:.2f} %"
+        untested = "" if record.complete else f"; its networks could not be tested: {_last_line(log)} (log: {log})"
+        return Outcome(run, record.complete, f"{run}: finished at step {record.step:,}{error}{untested}", began=True)
+    ends = {
+        "interrupted": f"interrupted at step {record.step:,}",
+        "failed": f"FAILED at step {record.step:,}: {record.message}",
+        "running": f"FAILED: killed after step {record.step:,}",
+    }
+    fresh = _changed(run.folder / RECORD_FILE) >= started
+    what = ends[record.status] if fresh else f"FAILED: {_last_line(log)}"
+    return Outcome(run, False, f"{run}: {what} (log: {log})", began=record.step > 0)
 
 
 def _changed(path: Path) -> float:

@@ -1,22 +1,20 @@
 """Which runs a sweep consists of, and where each of them lives."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import yaml
 
-from lws_lightning.callbacks import write_atomically
-from lws_lightning.options import NEUTRAL_DATA_OPTIONS, NEUTRAL_METHOD_OPTIONS
+from lws_lightning.records import TRAINER_OPTIONS, changed_options, plain_options, write_atomically
 
 __all__ = ["CONFIG_FILE", "SweepRun", "parse_seeds", "plan_runs", "save_config"]
 
 CONFIG_FILE = "run.yaml"
 """The complete options of a run of a sweep, in its folder."""
-
-_TRAINER = ("max_steps", "max_epochs", "val_check_interval", "limit_train_batches", "overfit_batches", "precision")
 
 
 @dataclass(frozen=True)
@@ -164,24 +162,19 @@ def _refuse_other_options(run: SweepRun) -> None:
     path = run.folder / CONFIG_FILE
     if not path.is_file():
         return
-    before = dict(_that_matter(yaml.safe_load(path.read_text(encoding="utf-8"))))
-    now = dict(_that_matter(run.config))
-    # An option that one of them does not have came or went with a version of this package.
-    for option in before.keys() & now.keys():
-        if before[option] != now[option]:
-            raise ValueError(
-                f"{run.folder} holds a run with {option} {before[option]}, not {now[option]}. Choose another --out, "
-                "or delete that folder."
-            )
+    before = _identity(yaml.safe_load(path.read_text(encoding="utf-8")))
+    for option, (old, new) in changed_options(before, _identity(run.config)).items():
+        raise ValueError(
+            f"{run.folder} holds a run with {option} {old}, not {new}. Choose another --out, or delete that folder."
+        )
 
 
-def _that_matter(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the options that a result depends on."""
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a configuration that a result depends on."""
+    found = {f"trainer.{name}": config["trainer"].get(name) for name in TRAINER_OPTIONS}
     for section in ("model", "data"):
-        yield f"{section}.class_path", config[section]["class_path"]
-        for name, value in (config[section].get("init_args") or {}).items():
-            if name not in NEUTRAL_DATA_OPTIONS | NEUTRAL_METHOD_OPTIONS:
-                yield f"{section}.{name}", value
-    for name in _TRAINER:
-        if name in config["trainer"]:
-            yield f"trainer.{name}", config["trainer"][name]
+        class_path, options = config[section]["class_path"], config[section].get("init_args") or {}
+        neutral = resolve_name(class_path).neutral_options
+        found |= {f"{section}.{name}": value for name, value in plain_options(options, without=neutral).items()}
+        found[f"{section}.class_path"] = class_path
+    return found

@@ -14,8 +14,8 @@ from filelock import FileLock, Timeout
 
 from lws_lightning.checkpoints import newest_checkpoint
 from lws_lightning.output import print_all_names
+from lws_lightning.records import find_run
 from lws_lightning.sweep.plan import CONFIG_FILE
-from lws_lightning.sweep.state import read_state
 
 __all__ = ["work"]
 
@@ -36,12 +36,12 @@ def work(folder: Path) -> None:
         print("Another process is at work on this run; waiting for it.", flush=True)
         lock.acquire()
     with lock:
-        if read_state(folder).status != "finished":
+        if (run := find_run(folder)) is None or run.status != "finished":
             checkpoint = newest_checkpoint(folder)
             print(f"Process {os.getpid()} trains from {checkpoint or 'the start'}.", flush=True)
             _lws("fit", folder, checkpoint)
-        state, checkpoint = read_state(folder), newest_checkpoint(folder, resumable=False)
-        if state.status == "finished" and not state.tested:
+        run, checkpoint = find_run(folder), newest_checkpoint(folder, resumable=False)
+        if run is not None and run.status == "finished" and run.test is None:
             if checkpoint is None:
                 raise SystemExit("the run left no checkpoint; let a ModelCheckpoint save one at the last step")
             _lws("test", folder, checkpoint)

@@ -1,27 +1,16 @@
 """A small module that has what the callbacks read, trained by a real Trainer."""
 
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from torch.utils.data import DataLoader
 
+from lws_lightning import MultiTaskMethod
+from lws_lightning.records import Evaluation, TaskEvaluation
 
-@dataclass
-class FakeTaskEvaluation:
-    error: float
-    images: int
-
-
-@dataclass
-class FakeEvaluation:
-    prefix: str
-    step: int
-    error: float
-    error_task_mean: float
-    loss: float
-    tasks: dict = field(default_factory=dict)
+HOOKS = [name for name in dir(LightningModule) if name.startswith(("on_", "configure_", "setup"))]
+WithoutHooks = type("WithoutHooks", (MultiTaskMethod,), {name: getattr(LightningModule, name) for name in HOOKS})
+"""What the callbacks ask a method for, with the hooks of any LightningModule."""
 
 
 class FakeDistribution:
@@ -49,7 +38,31 @@ class FakeDistribution:
         return self.probs.argmax(-1)
 
 
-class FakeModule(LightningModule):
+class FakeNetwork:
+    """Has 30 parameters; its module says how many are in use."""
+
+    def __init__(self, module):
+        self._module = module
+
+    def parameters_in_use(self, assignment):
+        return self._module.parameters_in_use()
+
+    def parameters(self):
+        return [torch.zeros(30)]
+
+
+@pytest.fixture(autouse=True)
+def _costs(monkeypatch):
+    """A fake module has no network whose costs could be counted."""
+
+    def costs(method):
+        return {name: {"parameters": 5 + i, "multiply_adds": 100 * (1 + i)} for i, name in enumerate(method.task_names)}
+
+    monkeypatch.setattr("lws_lightning.callbacks.run_record.inference_costs", costs)
+    monkeypatch.setattr("lws_lightning.callbacks.run_record.inference_seconds", lambda method, batch: 0.001 * batch)
+
+
+class FakeModule(WithoutHooks):
     """Errors fall by one percent a step, from 90; evaluations as the real methods keep them."""
 
     network_name = "tiny"
@@ -57,8 +70,8 @@ class FakeModule(LightningModule):
     def __init__(
         self, task_names=("a.b", "été/2"), layer_names=("conv", "mean"), weights_per_layer=(2, 3), fixed=False, seed=7
     ):
-        super().__init__()
-        self.save_hyperparameters()
+        LightningModule.__init__(self)
+        self.save_hyperparameters({"task_names": list(task_names), "fixed": fixed})
         self.automatic_optimization = False
         self.method_name = "full" if fixed else "learned"
         self.seed = seed
@@ -68,6 +81,7 @@ class FakeModule(LightningModule):
         self.evaluations = {}
         self.distribution = None if fixed else FakeDistribution(self.weights_per_layer, len(self.task_names))
         self.net = torch.nn.Linear(1, 1)
+        self.network = FakeNetwork(self)
         self.raise_at = None
         self.raised = None
 
@@ -79,18 +93,6 @@ class FakeModule(LightningModule):
 
     def parameters_in_use(self):
         return 10
-
-    def parameters_total(self):
-        return 30
-
-    def inference_parameters(self, task):
-        return 5 + task
-
-    def inference_multiply_adds(self, task):
-        return 100 * (1 + task)
-
-    def inference_seconds(self, batch_size):
-        return 0.001 * batch_size
 
     def details(self):
         return {}
@@ -124,8 +126,8 @@ class FakeModule(LightningModule):
     def _evaluate(self, prefix, start):
         step = self.trainer.global_step
         error = start - step
-        tasks = {name: FakeTaskEvaluation(error + i, 100 * (i + 1)) for i, name in enumerate(self.task_names)}
-        self.evaluations[prefix] = FakeEvaluation(prefix, step, error, error + 0.5, 0.25, tasks)
+        tasks = {name: TaskEvaluation(error + i, 100 * (i + 1)) for i, name in enumerate(self.task_names)}
+        self.evaluations[prefix] = Evaluation(prefix, step, error, error + 0.5, 0.25, tasks)
 
 
 class FakeData(LightningDataModule):

@@ -45,8 +45,9 @@ def test_record_of_a_finished_run(make_trainer, make_module, make_data, tmp_path
     assert set(record["versions"]) == {"python", "torch", "lightning", "lws_lightning"}
     assert record["hardware"]["gpu"] is None
     assert record["hardware"]["threads"] == torch.get_num_threads()
-    assert record["precision"] == "32-true"
-    assert record["hparams"]["task_names"] == ["a.b", "été/2"]
+    assert record["identity"]["precision"] == "32-true"
+    assert record["identity"]["method"]["task_names"] == ["a.b", "été/2"]
+    assert record["identity"]["data"] == {}  # the data of these tests are no MultiTaskDataModule
     assert record["started"] <= record["ended"]
 
 

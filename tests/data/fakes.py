@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lws_lightning.data import CIFAR100CoarseLabel, MultiTaskDataModule, Omniglot, TaskData
+from lws_lightning.data import CIFAR100CoarseLabel, Examples, MultiTaskDataModule, Omniglot, TaskData
 
 EMNIST_RAW = Path("EMNIST/raw")
 KMNIST_RAW = Path("KMNIST/raw")
@@ -157,6 +157,6 @@ class Tiny(MultiTaskDataModule):
         parts = []
         for first, size in ((0, train), (100, test), (200, unused)):
             numbers = torch.arange(first, first + size)
-            parts.append(numbers.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous())
-            parts.append(numbers % self.class_counts[name])
-        return TaskData(name, self.class_counts[name], *parts)
+            images = numbers.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous()
+            parts.append(Examples(images, numbers % self.class_counts[name]))
+        return TaskData(name, *parts)

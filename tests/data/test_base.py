@@ -7,7 +7,7 @@ from fakes import Tiny
 from lightning.pytorch.cli import LightningCLI
 from recording import Recorder, trainer
 
-from lws_lightning.data import DKLMNIST, Digits, MultiTaskDataModule
+from lws_lightning.data import DKLMNIST, Digits, Examples, MultiTaskDataModule
 
 # Facts before setup, and options
 
@@ -42,7 +42,7 @@ def test_facts_set_by_a_constructor():
     assert Sized(8).image_shape == [1, 8, 8]
     assert Sized(8).task_names == ["a"]
     Sized(8).setup()
-    with pytest.raises(ValueError, match=r"task 'a': images of shape \[1, 9, 9\] declared, \[1, 8, 8\] loaded"):
+    with pytest.raises(ValueError, match=r"'a': training images of shape \[1, 9, 9\] declared, \[1, 8, 8\] loaded"):
         Sized(9).setup()
 
 
@@ -163,11 +163,11 @@ class Other(Tiny):
 
     def task(self, name):
         task = super().task(name)
-        return replace(task, train_images=task.train_images + 1)
+        return replace(task, train=Examples(task.train.images + 1, task.train.labels))
 
 
 def test_other_images_than_those_of_the_checkpoint_are_said(recwarn):
-    """But not before the data are read, for a checkpoint of an older version, or where an option explains it."""
+    """But not before the data are read, nor of a run that had not read them, or where an option explains it."""
     datamodules = [Tiny(), Tiny(), Other(), Other(batch_size=8)]
     for datamodule in datamodules:
         datamodule.setup()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fakes import Tiny
 
-from lws_lightning.data import Digits
+from lws_lightning.data import Digits, Examples
 
 
 def test_setup_loads_once():
@@ -31,16 +31,13 @@ def altered(**changes):
 
 def test_setup_checks_the_tasks():
     with pytest.raises(ValueError, match="Altered, task 'b': training labels must lie in"):
-        altered(train_labels=lambda task: task.train_labels + 1).setup()
-    with pytest.raises(ValueError, match="Altered, task 'b': 4 classes declared, 5 loaded"):
-        altered(num_classes=lambda task: 5).setup()
+        altered(train=lambda task: Examples(task.train.images, task.train.labels + 1)).setup()
     with pytest.raises(ValueError, match="Altered, task 'b': load_tasks did not return it, only a, z, c"):
         altered(name=lambda task: "z").setup()
 
 
 def test_task_without_test_images_is_said_and_skipped():
-    nothing = {"test_images": lambda task: task.test_images[:0], "test_labels": lambda task: task.test_labels[:0]}
-    datamodule = altered(**nothing)
+    datamodule = altered(test=lambda task: task.test.select(slice(0)))
     with pytest.warns(UserWarning, match="Altered: no test images in b; left out"):
         datamodule.setup()
     assert {batch.task for batch in datamodule.test_dataloader()} == {0, 2}

@@ -9,30 +9,30 @@ from recording import trainer as trainer_of
 
 from lws_lightning import ImageFolders
 from lws_lightning.data import on_device
-from lws_lightning.data.on_device import IndexedStep, fits_on
+from lws_lightning.data.on_device import fits_on
 
 
 @pytest.fixture
 def sent(monkeypatch):
-    """The parts of the batches that were completed on the device."""
+    """The batches whose images were taken on the device, two a step."""
     seen = []
-    complete = on_device.DeviceImages.complete
+    take = on_device.DeviceImages.take
 
-    def spy(self, step, device):
-        seen.append(step)
-        return complete(self, step, device)
+    def spy(self, batch, device):
+        seen.append(batch)
+        return take(self, batch, device)
 
-    monkeypatch.setattr(on_device.DeviceImages, "complete", spy)
+    monkeypatch.setattr(on_device.DeviceImages, "take", spy)
     return seen
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_batches_are_the_same_bit_for_bit(sent, workers):
     kept = steps_of(Tiny(num_workers=workers, images_on_device=True), max_epochs=3)
-    assert len(sent) == 12
-    assert all(part[0].shape == (3, 16) for step in sent for part in step)  # indices, no images
+    assert len(sent) == 2 * 12
+    assert all(batch.indices.shape == (3, 16) for batch in sent)
     assert kept == steps_of(Tiny(images_on_device=False), max_epochs=3)
-    assert len(sent) == 12
+    assert len(sent) == 2 * 12
 
 
 def test_on_the_cpu_a_copy_is_made_only_if_asked_for(sent):
@@ -62,7 +62,7 @@ def test_a_loader_by_hand_has_images_before_and_after_a_run():
 def test_the_copy_is_gone_when_the_run_is_over():
     data = Tiny(images_on_device=True)
     trainer_of(max_steps=2).fit(Recorder(), data)
-    assert data._device_images._copy is None
+    assert data._device_images._copies == {}
 
 
 def test_the_same_trainer_goes_on_with_a_new_copy(sent):
@@ -70,7 +70,7 @@ def test_the_same_trainer_goes_on_with_a_new_copy(sent):
     runner.fit(recorder, data)
     runner.fit_loop.epoch_loop.max_steps = 5
     runner.fit(recorder, data)
-    assert len(sent) == 5
+    assert len(sent) == 2 * 5
     assert recorder.steps == steps_of(Tiny(), max_steps=5)
 
 
@@ -90,14 +90,13 @@ def test_another_value_is_refused():
 def test_indices_start_at_step_zero():
     data = Tiny()
     steps = data.train_dataloader().dataset
-    indexed = on_device.IndexedSteps(steps, [len(y) for _, y in data.examples("train")])
+    indexed = on_device.IndexedSteps(steps)
     assert len(indexed) == len(steps)
-    with pytest.raises(IndexError, match="-1 is negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         indexed[-1]
-    step = indexed[5]
-    assert isinstance(step, IndexedStep)
-    completed = on_device.DeviceImages([x for x, _ in data.examples("train")]).complete(step, torch.device("cpu"))
-    for mine, theirs in zip(completed, steps[5], strict=True):
+    images = on_device.DeviceImages([x for x, _ in data.examples("train")])
+    for indices, theirs in zip(indexed[5], steps[5], strict=True):
+        mine = images.take(indices, torch.device("cpu"))
         assert torch.equal(mine.images, theirs.images)
         assert torch.equal(mine.labels, theirs.labels)
 
@@ -129,9 +128,6 @@ def test_a_callback_may_use_the_same_data_within_a_run(kept, nested):
         for part, expected in zip(step, wanted, strict=True):
             assert torch.equal(part.images, expected.images)
             assert torch.equal(part.labels, expected.labels)
-        images, labels = step.sgd
-        assert torch.equal(images, wanted.sgd.images)
-        assert torch.equal(labels, step.to(torch.device("cpu")).sgd.labels) if kept else True
 
 
 def test_augmented_images_are_there_within_a_run(tmp_path):
@@ -146,5 +142,5 @@ def test_augmented_images_are_there_within_a_run(tmp_path):
 
 def test_a_run_that_repeats_a_few_batches_keeps_images_too(sent):
     kept = steps_of(Tiny(images_on_device=True), max_steps=4, overfit_batches=1)
-    assert len(sent) == 4
+    assert len(sent) == 2 * 4
     assert kept == steps_of(Tiny(images_on_device=False), max_steps=4, overfit_batches=1)

@@ -6,54 +6,60 @@ from fakes import Tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lws_lightning.data import stratified_subset
+from lws_lightning.data import Examples, stratified_subset
 
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def check(task):
+    task.check("Tiny", num_classes=3, image_shape=[1, 8, 8])
+
+
 def test_good_task_passes():
-    Tiny().task("a").check("Tiny")
+    check(Tiny().task("a"))
 
 
 def test_task_without_test_images_passes():
     task = Tiny().task("a")
-    replace(task, test_images=task.test_images[:0], test_labels=task.test_labels[:0]).check("Tiny")
+    check(replace(task, test=task.test.select(slice(0)), unused=None))
 
 
 @pytest.mark.parametrize("value", [-1, 3])
-@pytest.mark.parametrize("part", ["train_labels", "test_labels", "unused_labels"])
-def test_label_out_of_range(part, value):
+@pytest.mark.parametrize("split", ["train", "test", "unused"])
+def test_label_out_of_range(split, value):
     task = Tiny().task("a")
-    labels = getattr(task, part).clone()
-    labels[2] = value
+    getattr(task, split).labels[2] = value
     with pytest.raises(ValueError, match=rf"Tiny, task 'a': .* labels must lie in 0\.\.2, found .*{value}"):
-        replace(task, **{part: labels}).check("Tiny")
+        check(task)
 
 
 def test_no_training_images():
     task = Tiny().task("a")
-    broken = replace(task, train_images=task.train_images[:0], train_labels=task.train_labels[:0])
+    broken = replace(task, train=task.train.select(slice(0)))
     with pytest.raises(ValueError, match="Tiny, task 'a': there are no training images"):
-        broken.check("Tiny")
+        check(broken)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (lambda t: {"test_images": torch.zeros(11, 1, 8, 9, dtype=torch.uint8)}, r"shape \(1, 8, 9\)"),
-        (lambda t: {"train_labels": t.train_labels[1:]}, "40 training images but 39 labels"),
-        (lambda t: {"train_images": t.train_images.float()}, "uint8"),
-        (lambda t: {"train_images": t.train_images.squeeze(1)}, r"\(N, C, H, W\)"),
-        (lambda t: {"test_labels": t.test_labels.int()}, "int64"),
-        (lambda t: {"class_names": ("x", "y")}, "2 class names for 3 classes"),
+        (lambda x, y: {"test": (torch.zeros(40, 1, 8, 9, dtype=torch.uint8), y)}, r"\[1, 8, 8\] declared, \[1, 8, 9\]"),
+        (lambda x, y: {"train": (x, y[1:])}, "40 training images but 39 labels"),
+        (lambda x, y: {"train": (x.float(), y)}, "uint8"),
+        (lambda x, y: {"train": (x.squeeze(1), y)}, r"\(N, C, H, W\)"),
+        (lambda x, y: {"test": (x, y.int())}, "int64"),
+        (lambda x, y: {"class_names": ("x", "y")}, "2 class names for 3 classes"),
     ],
 )
 def test_malformed(changes, message):
     task = Tiny().task("a")
+    changed = {
+        name: Examples(*value) if name != "class_names" else value for name, value in changes(*task.train).items()
+    }
     with pytest.raises(ValueError, match=f"Tiny, task 'a': .*{message}"):
-        replace(task, **changes(task)).check("Tiny")
+        check(replace(task, **changed))
 
 
 @settings(deadline=None, max_examples=60)

@@ -83,25 +83,25 @@ def evaluate(folder, ckpt_path, **data):
 
 def _loss_of_rank_one(module):
     """Makes a loss NaN on one rank only, at step 2."""
-    losses_of = module.losses_of
+    losses_of = module.objective.losses
 
     def broken(logits, labels, tasks):
         losses = losses_of(logits, labels, tasks)
-        failing = module.ranks.rank == 1 and module.global_step == 2 and torch.is_grad_enabled()
+        failing = module.engine.ranks.rank == 1 and module.global_step == 2 and torch.is_grad_enabled()
         return losses * float("nan") if failing else losses
 
-    module.losses_of = broken
+    module.objective.losses = broken
 
 
 def _nes_loss_of_rank_one(module):
-    losses_of = module.losses_of
+    losses_of = module.objective.losses
 
     def broken(logits, labels, tasks):
         losses = losses_of(logits, labels, tasks)
-        failing = module.ranks.rank == 1 and module.global_step == 2 and not torch.is_grad_enabled()
+        failing = module.engine.ranks.rank == 1 and module.global_step == 2 and not torch.is_grad_enabled()
         return losses * float("nan") if failing else losses
 
-    module.losses_of = broken
+    module.objective.losses = broken
 
 
 def _other_seed(module):

@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch import nn
 
-from lws_lightning.data import MultiTaskDataModule, TaskData
+from lws_lightning.data import Examples, MultiTaskDataModule, TaskData
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 
 
@@ -30,10 +30,10 @@ class Uneven(MultiTaskDataModule):
     def task(self, number, name):
         generator = torch.Generator().manual_seed(number)
         parts = []
-        for size in (*self.sizes[name], 0):
-            parts.append(torch.randint(256, (size, 1, 8, 8), generator=generator, dtype=torch.uint8))
-            parts.append(torch.arange(size) % self.class_counts[name])
-        return TaskData(name, self.class_counts[name], *parts)
+        for size in self.sizes[name]:
+            images = torch.randint(256, (size, 1, 8, 8), generator=generator, dtype=torch.uint8)
+            parts.append(Examples(images, torch.arange(size) % self.class_counts[name]))
+        return TaskData(name, *parts)
 
 
 def conv_without_norm(image_shape):

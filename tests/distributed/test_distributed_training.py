@@ -75,7 +75,7 @@ def statistics_of_step(folder, step):
     module = learned(data, network=tiny_network, seed=1, sgd_samples=1).double()
     # Both ranks draw from pi after the NES step on both batches; a copy of it comes from the run itself.
     module.distribution.restore(pi_after_first_nes_step(folder))
-    module.population_losses(data.train_dataloader().dataset[step].sgd, module._sample(1, "sgd"))
+    module.update.losses(data.train_dataloader().dataset[step].sgd, module.scheme.sample(1, module.update, "sgd"))
     module.network.commit_running_stats()
     return module.state_dict()
 
@@ -113,7 +113,7 @@ def test_early_stopping_stops_the_same_tasks_everywhere(pair, tmp_path, distribu
     both = pair(fit, tmp_path, "IndependentEarlyStopping", data=data, every_step=True, **options)
     for one, other in zip(both[0]["states"], both[1]["states"], strict=True):
         assert_same(one, other)
-    assert both[0]["state"]["waited"].max() == 2
+    assert both[0]["state"]["stopping.waited"].max() == 2
     if distribute == "tasks":
         alone = fit(tmp_path, "IndependentEarlyStopping", data={"validation": "split"}, **options)
         assert_close(both[0]["state"], alone["state"], 1e-8)

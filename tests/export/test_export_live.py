@@ -6,7 +6,7 @@ from lightning.pytorch import Trainer
 from odd_tasks import NAMES, OddTasks, in_unit_range
 from torch import nn
 
-from lws_lightning import IndependentEarlyStopping, LearnedWeightSharing
+from lws_lightning import IndependentEarlyStopping, LearnedWeightSharing, task_network
 from lws_lightning.export import FORMATS, export_task
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 
@@ -47,7 +47,7 @@ def test_a_block_that_uses_modules_twice_is_exported_with_its_code(tmp_path, for
     method = LearnedWeightSharing(network=build, task_names=["a", "b"], num_classes=[2, 3], image_shape=[3, 8, 8])
     done = export_task(method, "b", format, tmp_path / "model")
     assert done.rebuilds
-    predict, metadata = FORMATS[format].read(tmp_path / "model", method.task_network("b"))
+    predict, metadata = FORMATS[format].read(tmp_path / "model", task_network(method, "b"))
     wanted = method.eval()(in_unit_range(2), "b").detach()
     torch.testing.assert_close(predict(in_unit_range(2)).detach(), wanted, rtol=1e-4, atol=1e-5)
     assert metadata["code"].count("Conv2d") == 2

@@ -77,8 +77,8 @@ def losses_and_gradients(module, batch, population=None):
     module.manual_backward = lambda loss: loss.backward()
     for parameter in module.parameters():
         parameter.grad = None
-    losses = module.population_losses(batch, population, backward=True)
-    penalty = module.penalty()
+    losses = module.update.losses(batch, population, module.update.tasks_in_training(), backward=True)
+    penalty = module.scheme.penalty()
     if penalty is not None:
         penalty.backward()
     return losses, {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}

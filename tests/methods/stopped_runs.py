@@ -8,8 +8,8 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from small import state_of
 
-from lws_lightning.callbacks.folder import taken_folder
 from lws_lightning.checkpoints import newest_checkpoint
+from lws_lightning.records import taken_folder
 
 STEPS, INTERVAL = 8, 3  # the last step is no multiple of the interval
 IN_STEP, IN_EVALUATION = 4, 6
@@ -34,8 +34,8 @@ class Strike(Callback):
     def setup(self, trainer, pl_module, stage):
         self.trainer = trainer
         places = {
-            "nes": (pl_module, "refuse_non_finite"),
-            "gradient": (pl_module, "rescale_gradients"),
+            "nes": (pl_module.update, "_refuse_non_finite"),
+            "gradient": (pl_module.scheme, "rescale_gradients"),
             "update": (pl_module.network, "commit_running_stats"),
         }
         if self.moment in places:

@@ -131,25 +131,26 @@ class Recorded(Callback):
         self.steps = []
 
     def setup(self, trainer, pl_module, stage):
-        sample, update, compute = pl_module._sample, pl_module.update_distribution, pl_module.compute_gradients
+        scheme = pl_module.scheme
+        sample, move, compute = scheme.sample, scheme.update_distribution, pl_module.update.gradients
 
-        def sampled(size, phase):
-            population = sample(size, phase)
+        def sampled(size, update, phase):
+            population = sample(size, update, phase)
             self.steps[-1][phase] = population.clone()
             return population
 
-        def updated(batch):
-            losses = update(batch)
+        def moved(update, batch):
+            losses = move(update, batch)
             self.steps[-1]["nes losses"] = losses.clone()
             return losses
 
-        def computed(batch, population):
-            losses = compute(batch, population)
+        def computed(batch, population, **options):
+            losses = compute(batch, population, **options)
             self.steps[-1]["sgd losses"] = losses.clone()
             self.steps[-1]["gradients"] = [p.grad.clone() for p in pl_module.network.parameters()]
             return losses
 
-        pl_module._sample, pl_module.update_distribution, pl_module.compute_gradients = sampled, updated, computed
+        scheme.sample, scheme.update_distribution, pl_module.update.gradients = sampled, moved, computed
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         self.steps.append({"batch": batch})

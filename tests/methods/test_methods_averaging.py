@@ -7,8 +7,8 @@ import torch
 from lightning.pytorch.callbacks import Callback, EMAWeightAveraging
 from small import assert_same, digits, learned, make, state_of
 
-from lws_lightning import IndependentEarlyStopping
-from lws_lightning.methods.averaging import decay_at
+from lws_lightning import IndependentEarlyStopping, task_network
+from lws_lightning.training.averaging import decay_at
 
 TRAINER = {"val_check_interval": 5, "check_val_every_n_epoch": None}
 
@@ -71,10 +71,10 @@ def test_evaluation_test_prediction_and_export_use_the_average(quiet_trainer, tm
     assert record["evaluation"]["error"] == pytest.approx(tested["test/error"])
     images = data.examples("test")[0][0][:9]
     module.eval()
-    expected = module.average.forward_task(module.to_inputs(images), module.assignment, 0)
+    expected = module.average.forward_task(module._to_inputs(images), module.assignment, 0)
     torch.testing.assert_close(module(images, 0), expected, rtol=0, atol=0)
-    torch.testing.assert_close(module.task_network(0)(images / 255), expected)
-    current = module.network.forward_task(module.to_inputs(images), module.assignment, 0)
+    torch.testing.assert_close(task_network(module, 0)(images / 255), expected)
+    current = module.network.forward_task(module._to_inputs(images), module.assignment, 0)
     assert not torch.allclose(current, expected)
 
 
@@ -146,13 +146,15 @@ def test_early_stopping_keeps_the_averages_that_it_measured(quiet_trainer):
     quiet_trainer(max_steps=12, callbacks=[measured], val_check_interval=3, check_val_every_n_epoch=None).fit(
         module, data
     )
-    for task, step in enumerate(module.best_step.tolist()):
-        kept = [p for m in module.best.task_modules(module.assignment, task) for p in m.parameters()]
+    for task, step in enumerate(module.stopping.best_step.tolist()):
+        kept = [
+            p for m in module.stopping.best.task_modules(module.stopping.best_assignment, task) for p in m.parameters()
+        ]
         assert all(map(torch.equal, kept, measured.weights[step, task]))
     for name in ("best_wrong", "best_step", "waited", "judged_step"):
-        assert getattr(module, name).dtype == torch.int64
+        assert getattr(module.stopping, name).dtype == torch.int64
 
 
 def test_a_run_folder_says_the_decay(quiet_trainer, tmp_path):
     run(quiet_trainer, 2)
-    assert json.loads(next(tmp_path.rglob("result.json")).read_text())["hparams"]["ema_decay"] == 0.9
+    assert json.loads(next(tmp_path.rglob("result.json")).read_text())["identity"]["method"]["ema_decay"] == 0.9

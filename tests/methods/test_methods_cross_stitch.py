@@ -18,6 +18,7 @@ from small import (
 from torch.nn import functional as F
 
 from lws_lightning import CrossStitch
+from lws_lightning.methods import inference_costs, inference_parameters
 from lws_lightning.randomness import generator_for
 from lws_lightning.sharing import MixingUnit
 from lws_lightning.sharing.batch_norm import restore_batch_norms
@@ -170,8 +171,8 @@ def test_two_and_two_steps_are_four_and_the_record_says_what_it_is(tmp_path, qui
 
 def test_inference_costs_of_fixed_sharing_are_those_of_one_network():
     module = fixed(digits(), "none")
-    assert module.inference_multiply_adds(1) == 4 * 9 * 64 + 64 * 8 + 8 * 2
-    assert module.inference_parameters(1) == 4 * 9 + 4 + 8 + 64 * 8 + 8 + 9 * 2
+    assert inference_costs(module)[module.task_names[1]]["multiply_adds"] == 4 * 9 * 64 + 64 * 8 + 8 * 2
+    assert inference_parameters(module, 1) == 4 * 9 + 4 + 8 + 64 * 8 + 8 + 9 * 2
 
 
 def test_units_learn_at_their_own_rate_and_resuming_obeys_it(tmp_path, quiet_trainer):
@@ -194,7 +195,7 @@ def test_a_failed_step_leaves_no_trace(quiet_trainer):
     data = digits()
     module = make(CrossStitch, data)
     before = {}
-    original = module.losses_of
+    original = module.objective.losses
 
     def poisoned(*arguments):
         losses = original(*arguments)
@@ -203,7 +204,7 @@ def test_a_failed_step_leaves_no_trace(quiet_trainer):
             losses = losses * float("nan")
         return losses
 
-    module.losses_of = poisoned
+    module.objective.losses = poisoned
     with pytest.raises(RuntimeError, match="Step 1: the loss of task"):
         quiet_trainer(max_steps=3, limit_val_batches=0).fit(module, datamodule=data)
     assert_same(state_of(module), before)
@@ -236,7 +237,7 @@ def test_the_command_trains_and_tests_it(lws, tmp_path):
         "--data", "Digits", "--data.batch_size", 4, "--trainer.max_steps", 2, "--trainer.val_check_interval", 2,
         "--trainer.default_root_dir", tmp_path, *quiet)  # fmt: skip
     (result,) = tmp_path.rglob("result.json")
-    assert json.loads(result.read_text())["hparams"]["same_task"] == 0.8
+    assert json.loads(result.read_text())["identity"]["method"]["same_task"] == 0.8
     assert not list(tmp_path.rglob("assignment.png"))
     (checkpoint,) = tmp_path.rglob("*.ckpt")
     lws("test", "--ckpt_path", checkpoint, *quiet)

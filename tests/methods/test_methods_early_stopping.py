@@ -53,11 +53,11 @@ def run(quiet_trainer, script, steps=7, callbacks=(), module=None, trainer_optio
 def test_each_task_keeps_the_weights_of_its_lowest_error_and_is_frozen_after_patience(quiet_trainer):
     script = Scripted()
     module, trainer, data = run(quiet_trainer, script)
-    assert module.best_step.tolist() == [3, 1, 7, 1]
-    assert module.best_wrong.tolist() == [7, 5, 3, 7]
-    assert list(module.tasks_in_training()) == [2]
-    for task, step in enumerate(module.best_step.tolist()):
-        assert_same(weights_of(module.best, task), script.weights[step][task])
+    assert module.stopping.best_step.tolist() == [3, 1, 7, 1]
+    assert module.stopping.best_wrong.tolist() == [7, 5, 3, 7]
+    assert list(module.stopping.tasks_in_training()) == [2]
+    for task, step in enumerate(module.stopping.best_step.tolist()):
+        assert_same(weights_of(module.stopping.best, task), script.weights[step][task])
     for task, last in ((0, 5), (1, 3), (3, 3)):  # two evaluations after the best one
         assert_same(script.weights[7][task], script.weights[last][task])
         assert not torch.equal(script.weights[last][task]["0.0.weight"], script.weights[last - 1][task]["0.0.weight"])
@@ -69,7 +69,9 @@ def test_each_task_keeps_the_weights_of_its_lowest_error_and_is_frozen_after_pat
     expected.load_state_dict(module.state_dict())
     expected.eval()
     module.eval()
-    torch.testing.assert_close(module(images, 1), expected.best.forward_task(images / 255, module.assignment, 1))
+    torch.testing.assert_close(
+        module(images, 1), expected.stopping.best.forward_task(images / 255, module.assignment, 1)
+    )
     assert not torch.equal(module(images, 1), chosen(images / 255, module.assignment, 1))
     assert trainer.global_step == 7
 
@@ -127,10 +129,10 @@ def test_without_a_stop_it_trains_as_no_sharing(quiet_trainer):
 def test_tests_use_the_best_weights_and_the_curve_the_current_ones(quiet_trainer):
     script = Scripted({task: [0, 5, 5] for task in range(4)})
     module, _, data = run(quiet_trainer, script, 3)
-    assert module.networks_for_inference(0) is module.best
+    assert module.inference_network(0)[0] is module.stopping.best
     fitting = SimpleNamespace(state=SimpleNamespace(fn="fit"), validating=True)
     module._trainer = fitting
-    assert module.networks_for_inference(0) is module.network
+    assert module.inference_network(0)[0] is module.network
     module._trainer = None
     trainer = quiet_trainer()
     trainer.test(module, datamodule=data, verbose=False)
@@ -145,8 +147,8 @@ def test_a_sanity_check_counts_for_nothing(quiet_trainer):
     module = stopping(data)
     trainer = quiet_trainer(max_steps=1, num_sanity_val_steps=-1, val_check_interval=2, check_val_every_n_epoch=None)
     trainer.fit(module, datamodule=data)
-    assert module.best_step.tolist() == [1] * 4  # the last step's; that of the check would be step 0
-    assert module.waited.tolist() == [0] * 4
+    assert module.stopping.best_step.tolist() == [1] * 4  # the last step's; that of the check would be step 0
+    assert module.stopping.waited.tolist() == [0] * 4
 
 
 def half_common(image_shape):
@@ -160,7 +162,8 @@ def test_layers_that_are_common_elsewhere_are_each_tasks_own():
     assert module.layer_names == ["conv", "dense"]
     assert module.weights_per_layer == [4, 4]
     assert module.assignment.tolist() == [[0, 1, 2, 3]] * 2
-    assert module.parameters_total() == stopping(digits(**SPLIT)).parameters_total()
+    separate = stopping(digits(**SPLIT)).network
+    assert [p.shape for p in module.network.parameters()] == [p.shape for p in separate.parameters()]
 
 
 def test_two_and_two_steps_are_four(tmp_path, quiet_trainer):

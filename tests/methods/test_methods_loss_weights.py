@@ -5,7 +5,7 @@ import torch
 from small import assert_same, batch_of, digits, fixed, learned, losses_and_gradients, make, state_of
 from torch.nn import functional as F
 
-from lws_lightning import IndependentEarlyStopping, MultiTaskMethod, RoutingNetworks, UncertaintyWeighting
+from lws_lightning import IndependentEarlyStopping, RoutingNetworks, UncertaintyWeighting
 from lws_lightning.search import rank_utilities
 
 EXACT = {"rtol": 0, "atol": 1e-10}
@@ -17,7 +17,7 @@ def explicit_gradients(module, batch, population, weights):
     module.double()
     for parameter in module.parameters():
         parameter.grad = None
-    images = module.to_inputs(batch.images)
+    images = module._to_inputs(batch.images)
     total, share = 0.0, sum(weights)
     for assignment in population:
         one = assignment.unsqueeze(0)
@@ -63,7 +63,7 @@ def test_only_ratios_count():
     wanted = losses_and_gradients(one, batch, population)[1]
     assert_same(losses_and_gradients(other, batch, population)[1], wanted)
     huge = fixed(data, loss_weights=[1e308] * 3 + [5e307])
-    assert huge.loss_weights.tolist() == pytest.approx([8 / 7] * 3 + [4 / 7], abs=1e-12)
+    assert huge.objective.loss_weights.tolist() == pytest.approx([8 / 7] * 3 + [4 / 7], abs=1e-12)
 
 
 @pytest.mark.parametrize("credit", ["joint", "per_task"])
@@ -74,7 +74,7 @@ def test_fitness_is_the_weighted_mean(credit, monkeypatch):
     monkeypatch.setattr(
         module.distribution, "update", lambda population, utility, lr: seen.update(population=population, u=utility)
     )
-    losses = module.update_distribution(batch_of(data))
+    losses = module.scheme.update_distribution(module.update, batch_of(data))
     if credit == "joint":
         means = [sum(w * loss for w, loss in zip(WEIGHTS, row, strict=True)) for row in losses.tolist()]
         assert torch.equal(seen["u"], rank_utilities(torch.tensor(means)))
@@ -90,7 +90,7 @@ def test_expected_use_scales_weighted_gradients():
     module = learned(data, loss_weights=WEIGHTS, gradient_scale="expected_use")
     population = module.distribution.sample(2, torch.Generator().manual_seed(0))
     gradients = losses_and_gradients(module, batch, population)[1]
-    module.rescale_gradients()
+    module.scheme.rescale_gradients()
     for name, parameter in module.network.heads.named_parameters():
         torch.testing.assert_close(parameter.grad, 4 * gradients[f"network.heads.{name}"], **EXACT)
 
@@ -103,11 +103,10 @@ def test_uncertainties_do_not_undo_the_weights():
     weights = torch.tensor(WEIGHTS, dtype=torch.float64)
     # mean_t w_t (exp(-s_t) L_t + s_t / 2) at s = 0
     wanted = weights / weights.mean() * (0.5 - losses[0]) / 4
-    torch.testing.assert_close(gradients["log_variances"], wanted, **EXACT)
+    torch.testing.assert_close(gradients["objective.log_variances"], wanted, **EXACT)
 
 
-def test_routing_trains_blocks_by_the_weighted_mean(monkeypatch):
-    monkeypatch.setattr(RoutingNetworks, "losses_of", MultiTaskMethod.losses_of)  # rewards play no part here
+def test_routing_trains_blocks_by_the_weighted_mean():
     data = digits()
     batch = batch_of(data)
     module = make(RoutingNetworks, data, loss_weights=WEIGHTS)
@@ -123,7 +122,7 @@ def test_a_task_keeps_its_weight_when_others_have_stopped():
     batch = batch_of(data)
     module = make(IndependentEarlyStopping, data, loss_weights=WEIGHTS, patience=1)
     gradients = losses_and_gradients(module, batch, module.assignment.unsqueeze(0))[1]
-    module.waited[[0, 2]] = 1
+    module.stopping.waited[[0, 2]] = 1
     left = type(batch)(batch.images[[1, 3]], batch.labels[[1, 3]])
     later = losses_and_gradients(module, left, module.assignment[:, [1, 3]].unsqueeze(0))[1]
     for task in (1, 3):

@@ -92,7 +92,7 @@ def test_losses_and_gradients_to_ten_digits():
     found = []
     for module in (whole, parts):
         module.manual_backward = lambda loss: loss.backward()
-        losses = module.population_losses(batch, population, backward=True)
+        losses = module.update.losses(batch, population, backward=True)
         assert not losses.requires_grad
         found.append(
             {"losses": losses} | {n: p.grad for n, p in module.network.named_parameters() if p.grad is not None}
@@ -139,7 +139,7 @@ def peak_of_a_step(bound):
 
     module.network.forward = spy
     with counter:
-        module.population_losses(batch, population, backward=True)
+        module.update.losses(batch, population, backward=True)
     return counter.peak, at_start, counter.live
 
 
@@ -183,14 +183,15 @@ def test_a_bound_below_the_batch_of_a_plain_loader_is_refused_in_the_first_step(
 
 def failing_in_the_middle(module, fail):
     """Lets something happen in the second pass of the fourth step's gradient."""
-    original, state = module._pass_losses, {"calls": 0}
+    original, state = module.objective.losses, {"calls": 0}
 
-    def spy(images, labels, population, part, backward):
+    def spy(logits, labels, tasks):
+        backward = torch.is_grad_enabled()
         state["calls"] += backward and module.global_step == 3
-        losses = original(images, labels, population, part, backward)
+        losses = original(logits, labels, tasks)
         return fail(losses) if state["calls"] == 2 and backward else losses
 
-    module._pass_losses = spy
+    module.objective.losses = spy
 
 
 @pytest.mark.parametrize("kind", ["loss", "interrupt", "error"])
@@ -230,7 +231,7 @@ def test_a_module_goes_on_after_a_step_that_failed_between_passes(quiet_trainer)
     for one in (module, fresh):
         one.manual_backward = lambda loss: loss.backward()
         one.trainer = quiet_trainer()
-    original, calls = module._pass_losses, []
+    original, calls = module.objective.losses, []
 
     def spy(*arguments):
         calls.append(1)
@@ -238,11 +239,11 @@ def test_a_module_goes_on_after_a_step_that_failed_between_passes(quiet_trainer)
             raise RuntimeError("in the middle")
         return original(*arguments)
 
-    module._pass_losses = spy
+    module.objective.losses = spy
     with pytest.raises(RuntimeError, match="in the middle"):
-        module.compute_gradients(batch, population.flip(0))
+        module.update.gradients(batch, population.flip(0))
     for one in (module, fresh):
-        one.compute_gradients(batch, population)
+        one.update.gradients(batch, population)
         one.network.commit_running_stats()
     assert_same(state_of(module), state_of(fresh))
 
@@ -265,14 +266,13 @@ def test_a_run_in_passes_resumes_bit_for_bit(tmp_path, quiet_trainer):
     assert_same(state_of(module, trainer), expected)
 
 
-def test_another_bound_on_resume_is_obeyed_aloud(tmp_path, quiet_trainer):
+def test_another_bound_on_resume_is_obeyed(tmp_path, quiet_trainer):
     _, path = saved_run(tmp_path, quiet_trainer, None)
     data = digits()
     module = learned(data, max_images_per_pass=9)
     counts = count_passes(module)
     trainer = quiet_trainer(max_steps=6, limit_val_batches=0)
-    with pytest.warns(UserWarning, match=r"model\.max_images_per_pass 9 instead of the checkpoint's None"):
-        trainer.fit(module, datamodule=data, ckpt_path=path)
+    trainer.fit(module, datamodule=data, ckpt_path=path)
     assert min(counts) > 1
     assert module.hparams["max_images_per_pass"] == 9
 

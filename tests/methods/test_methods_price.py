@@ -11,6 +11,10 @@ from lws_lightning.search import marginal_parameters
 COPY = {"conv": 4 * 9 + 4 + 8, "dense": 4 * 4 * 4 * 8 + 8}  # parameters of one copy in `tiny_network`
 
 
+def ranked_losses(method, losses, population):
+    return method.scheme.ranked_losses(losses, population, method.objective)
+
+
 def used(rows):
     return sum(size * len(set(row)) for size, row in zip(COPY.values(), rows, strict=True))
 
@@ -22,7 +26,7 @@ def test_what_is_ranked(credit):
     generator = generator_for(3)
     population = method.distribution.sample(6, generator)
     losses = torch.rand(6, 4, generator=generator, dtype=torch.float64)
-    ranked = method.ranked_losses(losses, population)
+    ranked = ranked_losses(method, losses, population)
     one_copy = sum(COPY.values())
     for s, assignment in enumerate(population.tolist()):
         if credit == "joint":
@@ -38,8 +42,8 @@ def test_what_is_ranked(credit):
 def test_without_a_price_nothing_changes():
     losses = torch.rand(4, 4, generator=generator_for(0))
     population = torch.zeros(4, 2, 4, dtype=torch.int64)
-    assert torch.equal(learned(digits()).ranked_losses(losses, population), losses.mean(1))
-    assert torch.equal(learned(digits(), credit="per_task").ranked_losses(losses, population), losses)
+    assert torch.equal(ranked_losses(learned(digits()), losses, population), losses.mean(1))
+    assert torch.equal(ranked_losses(learned(digits(), credit="per_task"), losses, population), losses)
 
 
 @pytest.mark.parametrize("credit", ["joint", "per_task"])
@@ -49,8 +53,10 @@ def test_a_high_price_makes_tasks_share(credit):
     images = torch.rand(4, 4, 1, 8, 8, generator=generator_for(0))
     labels = torch.zeros(4, 4, dtype=torch.int64)
     for step in range(200):  # no Trainer counts the steps here
-        method._sample = lambda size, phase, step=step: method.distribution.sample(size, generator_for(step, phase))
-        method.update_distribution(TaskBatch(images, labels))
+        method.scheme.sample = lambda size, update, phase, step=step: method.distribution.sample(
+            size, generator_for(step, phase)
+        )
+        method.scheme.update_distribution(method.update, TaskBatch(images, labels))
     if credit == "joint":
         assert used(method.assignment.tolist()) == sum(COPY.values())
     else:

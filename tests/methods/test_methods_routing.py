@@ -151,7 +151,7 @@ def test_the_reward_is_the_mean_of_plus_and_minus_one(quiet_trainer, monkeypatch
     twin = make(RoutingNetworks, data)
     quiet_trainer(max_steps=1, limit_val_batches=0).fit(module, datamodule=data)
     ((route, rewards),) = seen
-    logits = twin.network(twin.to_inputs(batch.images), route.unsqueeze(0))
+    logits = twin.network(twin._to_inputs(batch.images), route.unsqueeze(0))
     for task in range(4):
         hits = (logits[task][0].argmax(-1) == batch.labels[task]).float()
         assert float(rewards[task]) == pytest.approx(float((2 * hits - 1).mean()))
@@ -169,7 +169,7 @@ def test_a_failed_step_does_not_move_the_policies(quiet_trainer):
     data = digits()
     module = make(RoutingNetworks, data)
     before = {}
-    original = module.losses_of
+    original = module.objective.losses
 
     def poisoned(*arguments):
         losses = original(*arguments)
@@ -178,7 +178,7 @@ def test_a_failed_step_does_not_move_the_policies(quiet_trainer):
             losses = losses * float("nan")
         return losses
 
-    module.losses_of = poisoned
+    module.objective.losses = poisoned
     with pytest.raises(RuntimeError, match="Step 2: the loss of task"):
         quiet_trainer(max_steps=5, limit_val_batches=0).fit(module, datamodule=data)
     assert int(module.distribution.steps) == 2

@@ -31,14 +31,14 @@ def test_global_step_counts_training_steps(tmp_path, quiet_trainer, monkeypatch)
 def test_a_second_ctrl_c_within_a_step_saves_the_last_complete_one(tmp_path, quiet_trainer, monkeypatch):
     data = digits()
     module = learned(data)
-    original, recorder = module.compute_gradients, Recorder()
+    original, recorder = module.update.gradients, Recorder()
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         if module.global_step == 5:
             raise KeyboardInterrupt
-        return original(*arguments)
+        return original(*arguments, **options)
 
-    monkeypatch.setattr(module, "compute_gradients", interrupted)
+    monkeypatch.setattr(module.update, "gradients", interrupted)
     callback = checkpointing(tmp_path)
     trainer = quiet_trainer(max_steps=9, callbacks=[recorder, callback], enable_checkpointing=True)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
@@ -90,8 +90,8 @@ def test_what_is_not_finite_never_arrives(tmp_path, quiet_trainer, monkeypatch, 
     original = module.network.forward
     calls = []
 
-    def poisoned(images, population):
-        logits = original(images, population)
+    def poisoned(images, population, **options):
+        logits = original(images, population, **options)
         calls.append(len(calls))
         if len(calls) == {"nes": 7, "sgd": 8, "gradient": 8}[where]:  # in the fourth step
             if where == "gradient":
@@ -218,8 +218,10 @@ def test_tasks_without_data_are_left_out_of_the_mean(quiet_trainer):
 def test_trainer_options_that_users_expect(quiet_trainer, monkeypatch, options):
     data, seen = digits(), []
     module = learned(data)
-    original = module.compute_gradients
-    monkeypatch.setattr(module, "compute_gradients", lambda b, p: (seen.append(b.images.clone()), original(b, p))[1])
+    original = module.update.gradients
+    monkeypatch.setattr(
+        module.update, "gradients", lambda b, p, **o: (seen.append(b.images.clone()), original(b, p, **o))[1]
+    )
     quiet_trainer(**options).fit(module, datamodule=data)
     assert all(images.shape[:2] == (4, 4) for images in seen)
     if "overfit_batches" in options:

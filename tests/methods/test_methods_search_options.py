@@ -14,7 +14,7 @@ class Watch(Callback):
 
     def on_train_batch_end(self, trainer, module, *_):
         self.probs.append(module.distribution.probs.clone())
-        self.frozen.append(module.frozen)
+        self.frozen.append(module.scheme.frozen)
 
 
 def test_a_frozen_pi_stays_and_the_weights_go_on_under_the_most_likely_assignment(quiet_trainer):
@@ -54,7 +54,7 @@ def test_a_frozen_run_goes_on_from_its_checkpoint(quiet_trainer, tmp_path):
         half = quiet_trainer(max_steps=stop)
         half.fit(first, digits(seed=0))
         half.save_checkpoint(tmp_path / "half.ckpt")
-        assert first.frozen == (stop == 20)
+        assert first.scheme.frozen == (stop == 20)
         resumed = quiet_trainer(max_steps=24)
         resumed.fit(second, digits(seed=0), ckpt_path=tmp_path / "half.ckpt", weights_only=True)
         assert_same(state_of(whole, trainer), state_of(second, resumed))

@@ -5,6 +5,8 @@ import torch
 from small import digits, fixed, learned
 from torch import nn
 
+from lws_lightning import task_network
+from lws_lightning.methods import inference_costs
 from lws_lightning.networks import BaseLayer, BaseNetwork, build_network, he_uniform_, make_multi_task_network
 from lws_lightning.sharing import Nodes, convert_random_layers
 from lws_lightning.sharing.nodes import computing
@@ -41,12 +43,12 @@ TWICE = {
 def test_a_module_may_stand_twice_in_a_block(what, running_stats, quiet_trainer):
     data = digits()
     method = learned(data, network=network_of(block_with(TWICE[what]())), running_stats=running_stats)
-    assert method.inference_multiply_adds(0) > 0
+    assert inference_costs(method)[method.task_names[0]]["multiply_adds"] > 0
     quiet_trainer(max_steps=2, val_check_interval=1, check_val_every_n_epoch=None).fit(method, datamodule=data)
     assert not any(tensor.is_meta for tensor in method.state_dict().values())
     images = data.examples("test")[0][0][:8]
     wanted = method.eval()(images, 0).detach()
-    torch.testing.assert_close(method.task_network(0)(images / 255).detach(), wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(task_network(method, 0)(images / 255).detach(), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("what", ["normalisation", "convolution_and_normalisation"])

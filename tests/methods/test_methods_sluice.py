@@ -103,7 +103,7 @@ def test_prediction_and_training_agree_in_eval_mode():
     data = digits()
     batch = batch_of(data)
     module = randomised(data).eval()
-    logits = module.network(module.to_inputs(batch.images), None)
+    logits = module.network(module._to_inputs(batch.images), None)
     for task in range(4):
         torch.testing.assert_close(module(batch.images[task], task), logits[task][0], **EXACT)
 

@@ -9,6 +9,7 @@ from small import assert_resumes_bit_for_bit, batch_of, digits, equal_layers, lo
 from torch.nn import functional as F
 
 from lws_lightning import SoftLayerOrdering
+from lws_lightning.methods import inference_costs, inference_parameters
 from lws_lightning.methods.soft_layer_ordering import longest_run
 from lws_lightning.networks import cifar100_convnet, dkl_convnet, omniglot_convnet, resnet18_cifar100
 from lws_lightning.randomness import generator_for
@@ -80,7 +81,7 @@ def test_in_eval_mode_too_one_hot_scales_make_the_permuted_network():
     order = [2, 0, 1]
     module.network.scales[0].data = 1e4 * F.one_hot(torch.tensor(order), 3).double()
     with torch.no_grad():
-        module.network(module.to_inputs(batch.images), None)
+        module.network(module._to_inputs(batch.images), None)
         module.network.commit_running_stats()
         chain = [twin.network.layers[0].copies[0], *(twin.network.layers[1].copies[i] for i in order)]
         permuted = torch.nn.Sequential(*(restore_batch_norms(block, task=0) for block in chain), twin.network.heads[0])
@@ -95,12 +96,12 @@ def test_layers_have_one_set_of_parameters_wherever_they_stand():
     assert module.weights_per_layer == [1, 3, 3, 3]
     convolutions = sum(p.numel() for layer in equal_layers((1, 8, 8)).layers for p in layer.block.parameters())
     heads = sum(p.numel() for p in module.network.heads.parameters())
-    assert module.parameters_total() == convolutions + heads + 4 * 9
-    assert module.parameters_in_use() == module.parameters_total()
-    assert module.inference_parameters(1) == convolutions + (4 + 1) * 2 + 9
+    assert sum(p.numel() for p in module.network.parameters()) == convolutions + heads + 4 * 9
+    assert module.network.parameters_in_use(None) == convolutions + heads + 4 * 9
+    assert inference_parameters(module, 1) == convolutions + (4 + 1) * 2 + 9
     per_image = 4 * 9 * 64 + 3 * 16 * 9 * (64 + 16 + 4) + 4 * 2
     mixing = 3 * 4 * (16 + 4 + 1)
-    assert module.inference_multiply_adds(1) == per_image + mixing
+    assert inference_costs(module)[module.task_names[1]]["multiply_adds"] == per_image + mixing
 
 
 def test_all_layers_weigh_the_same_at_first(quiet_trainer, caplog):

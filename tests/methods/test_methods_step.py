@@ -37,7 +37,7 @@ class PlainAlgorithm:
         return self.module.distribution.sample(size, generator_for(self.module.seed, "population", step, phase))
 
     def step(self, batch, step):
-        population = self.sample(step, "nes", self.module.nes_samples)
+        population = self.sample(step, "nes", self.module.scheme.nes_samples)
         self.network.eval()
         with torch.no_grad():
             losses = self.losses(batch.nes, population).mean(1)
@@ -47,9 +47,9 @@ class PlainAlgorithm:
             utility = 2 * order.index(sample) / (len(population) - 1) - 1
             one_hot = F.one_hot(assignment, self.probs.shape[-1]).double()
             gradient += utility * (one_hot - self.probs) / len(population)
-        self.probs = (self.probs + self.module.nes_lr * gradient).clamp(min=1e-3)
+        self.probs = (self.probs + self.module.scheme.nes_lr * gradient).clamp(min=1e-3)
         self.probs /= self.probs.sum(-1, keepdim=True)
-        population = self.sample(step, "sgd", self.module.sgd_samples)
+        population = self.sample(step, "sgd", self.module.scheme.sgd_samples)
         self.network.train()
         self.adam.zero_grad()
         self.losses(batch.sgd, population).mean().backward()
@@ -130,13 +130,13 @@ def test_every_method_sees_the_same_sgd_batches(quiet_trainer, monkeypatch):
         data = digits()
         module = make(data)
         record = seen.setdefault(name, [])
-        original = module.compute_gradients
+        original = module.update.gradients
 
-        def spy(batch, population, record=record, original=original):
+        def spy(batch, population, record=record, original=original, **options):
             record.append(batch.labels.clone())
-            return original(batch, population)
+            return original(batch, population, **options)
 
-        monkeypatch.setattr(module, "compute_gradients", spy)
+        monkeypatch.setattr(module.update, "gradients", spy)
         quiet_trainer(max_steps=4, limit_val_batches=0).fit(module, datamodule=data)
     assert all(torch.equal(a, b) for a, b in zip(seen["learned"], seen["fixed"], strict=True))
 
@@ -154,14 +154,14 @@ def test_clip_grad_norm_bounds_what_adam_receives(quiet_trainer, monkeypatch):
     data = digits()
     module = learned(data, clip_grad_norm=1e-3)
     norms = []
-    original = module.apply_gradients
+    original = module.update.apply
 
     def spy():
         grads = [parameter.grad for parameter in module.network.parameters()]
         norms.append(torch.nn.utils.get_total_norm(grads).item())
         original()
 
-    monkeypatch.setattr(module, "apply_gradients", spy)
+    monkeypatch.setattr(module.update, "apply", spy)
     quiet_trainer(max_steps=3, limit_val_batches=0).fit(module, datamodule=data)
     assert len(norms) == 3
     assert max(norms) <= 1e-3 * (1 + 1e-6)
@@ -179,13 +179,13 @@ def test_the_schedule_really_steps(quiet_trainer, monkeypatch, options, expected
     data = digits()
     module = learned(data, lr=0.01, **options)
     rates = []
-    original = module.apply_gradients
+    original = module.update.apply
 
     def spy():
         rates.append(module.optimizers().param_groups[0]["lr"] / 0.01)
         original()
 
-    monkeypatch.setattr(module, "apply_gradients", spy)
+    monkeypatch.setattr(module.update, "apply", spy)
     quiet_trainer(max_steps=4, limit_val_batches=0).fit(module, datamodule=data)
     assert rates == pytest.approx(expected, abs=1e-5)
 

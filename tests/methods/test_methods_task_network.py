@@ -17,8 +17,9 @@ from lws_lightning import (
     Sluice,
     SoftLayerOrdering,
     UncertaintyWeighting,
+    task_network,
 )
-from lws_lightning.methods import method_from_checkpoint
+from lws_lightning.methods import inference_parameters, method_from_checkpoint
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 
 EXACT = {"rtol": 0, "atol": 1e-10}
@@ -55,11 +56,11 @@ def test_it_computes_what_the_method_does(kind, running_stats):
     method = randomise(make(kind, data, **options)).double().eval()
     images = torch.rand(5, 1, 8, 8, dtype=torch.float64)
     for task, name in enumerate(method.task_names):
-        network = method.task_network(name)
+        network = task_network(method, name)
         assert type(network) is nn.Sequential
         assert not network.training
         assert {type(part).__module__.split(".")[0] for part in network.modules()} == {"torch"}
-        assert sum(p.numel() for p in network.parameters()) == method.inference_parameters(task)
+        assert sum(p.numel() for p in network.parameters()) == inference_parameters(method, task)
         assert {p.dtype for p in network.parameters()} == {torch.float32}
         exact = copy.deepcopy(method).float().double()  # the same float32 weights, computed in float64
         torch.testing.assert_close(network.double()(images), exact(images, task), **EXACT)
@@ -69,20 +70,22 @@ def test_best_weights_of_early_stopping_are_taken():
     data = digits(validation="split")
     method = make(IndependentEarlyStopping, data).eval()
     with torch.no_grad():
-        for parameter in method.best.parameters():
+        for parameter in method.stopping.best.parameters():
             parameter.add_(1.0)
-    method.best_step[1] = 5
+    method.stopping.best_step[1] = 5
     images = torch.rand(2, 1, 8, 8)
-    torch.testing.assert_close(method.task_network(1)(images), method.best.forward_task(images, method.assignment, 1))
     torch.testing.assert_close(
-        method.task_network(0)(images), method.network.forward_task(images, method.assignment, 0)
+        task_network(method, 1)(images), method.stopping.best.forward_task(images, method.assignment, 1)
+    )
+    torch.testing.assert_close(
+        task_network(method, 0)(images), method.network.forward_task(images, method.assignment, 0)
     )
 
 
 def test_it_is_independent():
     method = learned(digits()).eval()
     before = {key: value.clone() for key, value in method.state_dict().items()}
-    network = method.task_network(0)
+    network = task_network(method, 0)
     with torch.no_grad():
         for tensor in (*network.parameters(), *network.buffers()):
             tensor.zero_()
@@ -95,9 +98,9 @@ def test_normalisation_is_part_of_it(checkpoint):
     method.eval()
     images = in_unit_range(4)
     for task in range(3):
-        network = method.task_network(task)
+        network = task_network(method, task)
         torch.testing.assert_close(network(images), method(as_network_input(images), task), rtol=1e-5, atol=1e-5)
-        assert sum(p.numel() for p in network.parameters()) == method.inference_parameters(task)
+        assert sum(p.numel() for p in network.parameters()) == inference_parameters(method, task)
     normalised = network.double()[0](images.double())
     torch.testing.assert_close(normalised, as_network_input(images.double()), rtol=0, atol=1e-6)
 
@@ -111,7 +114,7 @@ def test_odd_names_of_layers_stay_apart():
 
     method = learned(digits(), network=build).eval()
     images = torch.rand(2, 1, 8, 8)
-    network = method.task_network(0)
+    network = task_network(method, 0)
     assert [name for name, _ in network.named_children()] == ["a_b", "a_b_2", "append_2", "head", "head_2"]
     torch.testing.assert_close(network(images), method(images, 0))
 
@@ -120,13 +123,13 @@ def test_odd_names_of_layers_stay_apart():
 def test_networks_that_mix_are_refused(kind):
     method = make(kind, digits(), network=equal_layers)
     with pytest.raises(NotImplementedError, match=rf"{kind.__name__} has no network for one task alone"):
-        method.task_network(0)
+        task_network(method, 0)
 
 
 @pytest.mark.parametrize("task", ["upright", 4, -1])
 def test_an_unknown_task_is_named(task):
     with pytest.raises(ValueError, match=r"There is no task .*; there are: 'upright_digit', "):
-        learned(digits()).task_network(task)
+        task_network(learned(digits()), task)
 
 
 def test_a_checkpoint_says_what_the_data_were(checkpoint):
@@ -138,7 +141,7 @@ def test_a_checkpoint_says_what_the_data_were(checkpoint):
     assert again.data_record.preprocessing["size"] == [8, 8]
     assert again.data_record.class_names == [None if CLASSES[n] is None else list(CLASSES[n]) for n in NAMES]
     images = in_unit_range(3)
-    assert torch.equal(again.task_network(1)(images), method.task_network(1)(images))
+    assert torch.equal(task_network(again, 1)(images), task_network(method, 1)(images))
 
 
 def test_an_old_checkpoint_has_no_record(checkpoint, tmp_path):
@@ -151,7 +154,7 @@ def test_an_old_checkpoint_has_no_record(checkpoint, tmp_path):
     again = method_from_checkpoint(tmp_path / "old.ckpt", method="LearnedWeightSharing")
     assert again.data_record.preprocessing is None
     assert again.data_record.class_names == [None] * 3
-    assert "normalize" not in dict(again.task_network(0).named_children())
+    assert "normalize" not in dict(task_network(again, 0).named_children())
 
 
 def test_a_checkpoint_imports_no_code_by_itself(checkpoint, tmp_path, monkeypatch):
@@ -198,7 +201,7 @@ def test_methods_that_mix_blocks_keep_statistics_of_each_task_too(kind):
     network = equal_layers if kind is SoftLayerOrdering else tiny_network
     method = make(kind, data, network=network, running_stats="per_task").double().train()
     data.setup()
-    images = method.to_inputs(data.train_dataloader().dataset[0].sgd.images)
+    images = method._to_inputs(data.train_dataloader().dataset[0].sgd.images)
     method.network(images, None)
     method.network.commit_running_stats()
     norms = [norm for norm in method.network.norms() if norm.running_mean.dim() == 2]

@@ -26,11 +26,11 @@ def test_losses_are_weighted_as_kendall_says(bound):
     data = digits()
     batch = batch_of(data)
     module, full = make(UncertaintyWeighting, data, max_images_per_pass=bound), fixed(data, "full").double()
-    module.double().log_variances.data.copy_(S)
+    module.double().objective.log_variances.data.copy_(S)
     losses, gradients = losses_and_gradients(module, batch, module.assignment.unsqueeze(0))
     # dL/ds of mean_t (exp(-s_t) L_t + s_t / 2)
-    torch.testing.assert_close(gradients.pop("log_variances"), (0.5 - (-S).exp() * losses[0]) / 4, **EXACT)
-    logits = full.network(full.to_inputs(batch.images), full.assignment.unsqueeze(0))
+    torch.testing.assert_close(gradients.pop("objective.log_variances"), (0.5 - (-S).exp() * losses[0]) / 4, **EXACT)
+    logits = full.network(full._to_inputs(batch.images), full.assignment.unsqueeze(0))
     each = [torch.nn.functional.cross_entropy(out[0], label) for out, label in zip(logits, batch.labels, strict=True)]
     torch.testing.assert_close(losses[0], torch.stack(each).detach(), **EXACT)
     ((torch.stack(each) / S.exp()).sum() / 4).backward()
@@ -43,9 +43,11 @@ def test_log_variances_are_trained_without_weight_decay(quiet_trainer):
     module = make(UncertaintyWeighting, data, lr=0.1, weight_decay=0.5, initial_log_variance=1.0)
     trainer = quiet_trainer(max_steps=3, limit_val_batches=0)
     trainer.fit(module, datamodule=data)
-    assert bool((module.log_variances != 1.0).all())
+    assert bool((module.objective.log_variances != 1.0).all())
     assert [group["weight_decay"] for group in trainer.optimizers[0].param_groups] == [0.5, 0.0]
-    assert module.parameters_in_use() == fixed(data, "full").parameters_in_use()
+    assert module.network.parameters_in_use(module.assignment) == fixed(data, "full").network.parameters_in_use(
+        module.assignment
+    )
 
 
 def test_two_and_two_steps_are_four(tmp_path, quiet_trainer):

@@ -23,14 +23,14 @@ class Populations(Callback):
         self.drawn, self.probs = [], []
 
     def setup(self, trainer, pl_module, stage):
-        compute = pl_module.compute_gradients
-        pl_module.compute_gradients = lambda batch, population: (
+        compute = pl_module.update.gradients
+        pl_module.update.gradients = lambda batch, population, **options: (
             self.drawn.append(population.clone()),
-            compute(batch, population),
+            compute(batch, population, **options),
         )[1]
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.probs.append(pl_module._draws.probs.clone())
+        self.probs.append(pl_module.scheme._draws.probs.clone())
 
 
 def run(quiet_trainer, then, steps=9, **options):
@@ -96,7 +96,7 @@ def test_equal_assignments_share_their_utilities():
     module = undirected(digits(), "chance", weights_per_layer=1, nes_lr=0.5)
     module.batch = batch_of(digits())
     before = module.distribution.probs.clone()
-    module._drift()  # all assignments are equal, so that nothing moves
+    module.scheme._drift(module.update)  # all assignments are equal, so that nothing moves
     assert torch.equal(module.distribution.probs, before)
 
 
@@ -105,7 +105,7 @@ def test_two_and_two_steps_are_four(tmp_path, quiet_trainer, then):
     record = assert_resumes_bit_for_bit(
         UndirectedSharing, tmp_path, quiet_trainer, then=then, weights_per_layer=4, undirected_part=1.0
     )
-    assert record["hparams"]["then"] == then
+    assert record["identity"]["method"]["then"] == then
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from odd_tasks import NAMES, as_network_input, train
 from PIL import Image
 
-from lws_lightning import CrossStitch, FixedSharing, ImageFolders
+from lws_lightning import CrossStitch, FixedSharing, ImageFolders, task_network
 from lws_lightning.methods import method_from_checkpoint
 
 QUIET = ("--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false")
@@ -158,7 +158,7 @@ def test_images_are_made_as_in_training(lws, tmp_path, quiet_trainer):
             assert probabilities == pytest.approx(wanted[task].tolist(), abs=2e-5)
         assert len(probabilities) == 6
     assert {row["class"] for row in found} <= {"x", "y"}
-    network = method_from_checkpoint(tmp_path / "last.ckpt").task_network("one")
+    network = task_network(method_from_checkpoint(tmp_path / "last.ckpt"), "one")
     exported = network(data.examples("test")[0][0] / 255).softmax(-1).amax(1)
     torch.testing.assert_close(exported.detach(), wanted[0], rtol=0, atol=2e-5)
 

@@ -167,7 +167,7 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are(write_study, tmp_pa
     for number, path in enumerate(sorted(tmp_path.rglob("result.json"))):
         record = json.loads(path.read_text())
         record |= {"layer_names": ["$_$ a"], "data": "$_$ b", "network": r"$\x$ c", "parameters_in_use": 100 + number}
-        record |= {"hparams": {"seed": record["seed"], "option": f"$_$ {record['method']}"}}
+        record["identity"]["method"]["option"] = f"$_$ {record['method']}"
         text = json.dumps(record).replace('"low"', '"price_$10_to_$20"')
         path.write_text(text)
     sections = group_runs(load_runs([tmp_path])[0])

@@ -222,15 +222,15 @@ def row_of(folder):
 def test_origin(write_study, tmp_path):
     write_study(learned=[1, 2, 3])
     (tmp_path / "learned/seed1/config.yaml").unlink()
-    path = tmp_path / "learned/seed2/config.yaml"
-    path.write_text(path.read_text().replace('"seed_everything": 2', '"seed_everything": 2, "trainer": {"x": 1}'))
+    path = tmp_path / "learned/seed2/result.json"
+    path.write_text(path.read_text().replace('"val_check_interval": 50', '"val_check_interval": 25'))
     origin = row_origin(row_of(tmp_path), folder_names([tmp_path]))
     assert (origin.config, origin.seeds) == ("learned", "0-2")
     assert "learning_rate = 0.1" in origin.options
     assert "data.batch_size = 16" in origin.options
     assert origin.remarks == (
         "Seed 1: started from Python, without config.yaml.",
-        "The runs' config.yaml differ in trainer.x.",
+        "The runs differ in trainer.val_check_interval.",
     )
 
 

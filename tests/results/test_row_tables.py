@@ -118,14 +118,13 @@ def test_other_options_are_other_rows(write_run, tmp_path):
     ]
 
 
-def test_command_line_and_python_runs_are_one_row(write_run, tmp_path):
+def test_an_option_that_was_not_chosen_is_as_good_as_none(write_run, tmp_path):
     write_run(
         "a",
         hparams={
             "seed": None,
             "lr": 0.1,
             "unknown_to_the_other": None,
-            "_instantiator": "lightning.pytorch.cli.instantiate_module",
         },
     )
     write_run("b", seed=1, hparams={"seed": 1, "lr": 0.1})

@@ -1,6 +1,6 @@
 import json
 
-from lws_lightning.results import load_runs
+from lws_lightning.records import load_runs, read_run
 
 
 def test_reads_a_record(write_run, measured, tmp_path):
@@ -15,8 +15,10 @@ def test_reads_a_record(write_run, measured, tmp_path):
     assert (run.seed, run.step, run.max_steps, run.parameters_in_use) == (3, 100, 100, 1234)
     assert (run.seconds, run.seconds_per_step) == (50.0, 0.5)
     assert (run.evaluation.prefix, run.evaluation.error, run.evaluation.images) == ("test_curve", 17.5, 400)
-    assert run.test.task_errors == {"low": 12.0, "high": 20.0}
-    assert run.record["parameters_total"] == 2000
+    assert {name: task.error for name, task in run.test.tasks.items()} == {"low": 12.0, "high": 20.0}
+    assert run.parameters_total == 2000
+    assert read_run(folder / "result.json") == run
+    assert json.loads(run.text()) == json.loads((folder / "result.json").read_text())
 
 
 def test_each_run_once_in_order(write_run, tmp_path):

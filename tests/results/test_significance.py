@@ -230,5 +230,5 @@ def test_rows_that_are_not_trained_alike_are_named_with_the_options(write_run, t
 
 def test_rows_that_are_trained_alike_have_no_such_note(write_run, tmp_path):
     write_run("learned", hparams={"weight_decay": 0.1, "nes_lr": 0.5}, precision="32-true")
-    write_run("none", method="none", hparams={"weight_decay": 0.1})  # an old record, without its precision
+    write_run("none", method="none", hparams={"weight_decay": 0.1})
     assert "trained alike" not in comparison_table(*load_runs([tmp_path]))

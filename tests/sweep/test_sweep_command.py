@@ -13,6 +13,7 @@ import torch
 import yaml
 from filelock import FileLock
 from locations import CONFIGS, REPOSITORY
+from recorded_runs import measure, recorded
 
 from lws_lightning.sweep.cluster import RunJob
 from lws_lightning.sweep.plan import CONFIG_FILE, SweepRun
@@ -113,8 +114,7 @@ def test_a_run_that_another_process_does_is_waited_for(tmp_path):
     with FileLock(tmp_path / ".lock"):
         process = subprocess.Popen(worker, stdout=subprocess.PIPE, text=True)
         assert "waiting" in process.stdout.readline()
-        result = {"status": "finished", "step": 4, "message": "", "evaluation": None, "test": {"error": 1.0}}
-        (tmp_path / "result.json").write_text(json.dumps(result))
+        (tmp_path / "result.json").write_text(json.dumps(recorded(step=4, test=measure("test"))))
     rest, _ = process.communicate()
     assert process.returncode == 0
     assert rest == ""

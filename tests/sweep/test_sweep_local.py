@@ -9,18 +9,20 @@ import threading
 import time
 
 import pytest
+from recorded_runs import measure, recorded
 from rich.console import Console
 
 from lws_lightning.sweep import local
 from lws_lightning.sweep.display import Display
 from lws_lightning.sweep.plan import SweepRun
 
-WRITE = """
+WRITE = f"""
 import json, os, sys, time
+whole = json.loads({json.dumps(recorded())!r})
 def record(status, step, message="", tested=False):
-    evaluation = {"error": 12.5} if step else None
+    evaluation = {measure(low=12.5, high=12.5)} if step else None
     test = evaluation if tested else None
-    text = json.dumps(dict(status=status, step=step, message=message, evaluation=evaluation, test=test))
+    text = json.dumps(whole | dict(status=status, step=step, message=message, evaluation=evaluation, test=test))
     open("new.json", "w").write(text)
     os.replace("new.json", "result.json")
 """
@@ -143,7 +145,7 @@ except KeyboardInterrupt:
 
 def test_the_bars_show_step_and_error(runs):
     (run,) = runs(a_0=FINISH)
-    record = {"status": "running", "step": 5, "message": "", "evaluation": {"error": 50.0}, "test": None}
+    record = recorded(status="running", step=5, evaluation=measure(low=50.0, high=50.0))
     (run.folder / "result.json").write_text(json.dumps(record))
     text = io.StringIO()
     with Display([run], Console(file=text, width=120, force_terminal=True), live=True) as display:

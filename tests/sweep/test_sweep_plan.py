@@ -5,9 +5,9 @@ import yaml
 from locations import CONFIGS
 
 from lws_lightning.cli import resolve_config
+from lws_lightning.records import find_run
 from lws_lightning.sweep.command import _split
 from lws_lightning.sweep.plan import parse_seeds, plan_runs, save_config
-from lws_lightning.sweep.state import read_state
 
 LEARNED = CONFIGS / "quickstart/learned.yaml"
 FULL = CONFIGS / "quickstart/full.yaml"
@@ -120,7 +120,7 @@ def test_a_configuration_that_is_not_there(lws):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"status": "finished"}'])
-def test_a_damaged_record_is_a_new_run(tmp_path, content):
-    assert read_state(tmp_path).status == "new"
+def test_a_damaged_record_is_none(tmp_path, content):
+    assert find_run(tmp_path) is None
     (tmp_path / "result.json").write_text(content)
-    assert read_state(tmp_path).status == "new"
+    assert find_run(tmp_path) is None

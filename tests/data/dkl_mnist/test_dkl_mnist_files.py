@@ -37,7 +37,7 @@ def test_missing_and_damaged_files_are_all_named(root):
     message = str(caught.value)
     assert message.startswith("DKLMNIST: ")
     for part in (
-        "t10k-labels-idx1-ubyte: missing",
+        "missing: t10k-labels-idx1-ubyte",
         "train-labels-idx1-ubyte: damaged (not an IDX file)",
         "emnist-letters-train-images-idx3-ubyte: damaged (5,000 bytes instead of 122,320)",
         "emnist-digits-test-labels-idx1-ubyte: damaged",
@@ -49,7 +49,7 @@ def test_missing_and_damaged_files_are_all_named(root):
     ):
         assert part in message
     assert "emnist-digits-train" not in message
-    assert message.count("missing\n") == 1
+    assert message.count("missing:") == 1
 
 
 def test_only_the_chosen_tasks_are_needed(root):
@@ -57,7 +57,7 @@ def test_only_the_chosen_tasks_are_needed(root):
     for path in (root / EMNIST_RAW).glob("*digits*"):
         path.unlink()
     assert small(root, tasks=["letters"]).examples("train")[0][0].shape == (52, 1, 28, 28)
-    with pytest.raises(FileNotFoundError, match="t10k-images-idx3-ubyte: missing"):
+    with pytest.raises(FileNotFoundError, match=r"missing: .*t10k-images-idx3-ubyte"):
         small(root, tasks=["letters", "kuzushiji"]).setup()
 
 

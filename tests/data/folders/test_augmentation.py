@@ -7,7 +7,7 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from lws_lightning.data.augmentation import Augmentation, make_transforms
+from lws_lightning.data.augmentation import Augmentation
 from lws_lightning.randomness import generator_for
 
 STEPS = [{"name": "RandomCrop", "size": 8, "padding": 3}, "RandomHorizontalFlip", {"name": "ColorJitter", "hue": 0.3}]
@@ -45,7 +45,7 @@ def test_each_image_by_itself_and_by_its_place():
     assert torch.equal(torch.cat(halves), changed)
 
 
-def test_plain_values_and_nested_transforms():
+def test_names_and_nested_transforms():
     steps = [
         {"name": "RandomApply", "transforms": [{"name": "RandomRotation", "degrees": 20, "interpolation": "bilinear"}]},
         {"name": "AutoAugment", "policy": "cifar10"},
@@ -53,10 +53,11 @@ def test_plain_values_and_nested_transforms():
         {"name": "GaussianNoise", "sigma": 0.1},
         {"name": "ToDtype", "dtype": "uint8", "scale": True},
     ]
-    made = make_transforms("X", steps)
+    augment = augmentation(steps)
+    made = augment.transforms
     assert made.transforms[0].transforms[0].interpolation == v2.InterpolationMode.BILINEAR
     assert made.transforms[1].policy == v2.AutoAugmentPolicy.CIFAR10
-    changed = augmentation(steps)(IMAGES, 0, 0, 0)
+    changed = augment(IMAGES, 0, 0, 0)
     assert changed.dtype == torch.uint8
     assert not torch.equal(changed, IMAGES)
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 import lws_lightning.data.image_reading as image_reading
 from lws_lightning.data import StepBatches, StreamedImages
+from lws_lightning.data.streaming import read_images
 
 
 def same(one, other):
@@ -256,9 +257,8 @@ def test_a_read_only_root(make, root):
 def test_two_processes_see_the_images_of_one_with_twice_the_batch(make):
     augment = [{"name": "RandomAffine", "degrees": 90}]
     data = make(augmentation=augment, batch_size=8)
-    images, labels = zip(*data._sources("train"), strict=True)
     whole = data.train_dataloader().dataset[3]
-    ranks = [StepBatches(images, labels, 4, data.seed, data.augmentation(), rank, 2)[3] for rank in (0, 1)]
+    ranks = [StepBatches(data._sources("train"), 4, data.seed, data.augmentation(), rank, 2)[3] for rank in (0, 1)]
     for part, theirs in zip(whole, zip(*ranks, strict=True), strict=True):
         assert torch.cat([each.images for each in theirs], dim=1).equal(part.images)
         assert torch.cat([each.labels for each in theirs], dim=1).equal(part.labels)
@@ -273,7 +273,7 @@ def test_streamed_images_select_without_reading():
     chosen = images[torch.tensor([3, 0, 1])]
     assert chosen.shape == (3, 1, 2, 3)
     assert chosen[:2].read()[:, 0, 0, 0].tolist() == [3, 0]
-    assert images.read(torch.tensor([2, 2]))[:, 0, 0, 0].tolist() == [2, 2]
+    assert read_images(images, torch.tensor([2, 2]))[:, 0, 0, 0].tolist() == [2, 2]
     assert len(images[:0].read()) == 0
     with pytest.raises(RuntimeError, match=r"^0: an image of shape \(1, 2, 3\) instead of \(1, 2, 2\)"):
         StreamedImages(["0"], decode, (1, 2, 2)).read()

@@ -9,21 +9,25 @@ from fakes import write_folders
 from recording import Recorder, steps_of, trainer
 
 from lws_lightning import FixedSharing
+from lws_lightning.training import to_inputs
 
 MEAN_STD = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
 CROP = {"name": "RandomCrop", "size": 8, "padding": 2}
 QUIET = ("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false")
 
 
-class Watching(FixedSharing):
-    """Writes down what its network sees."""
+@pytest.fixture
+def seen(monkeypatch):
+    """The inputs of networks, in training and in evaluations."""
+    inputs = []
 
-    seen = ()
+    def watched(images, dtype):
+        inputs.append(to_inputs(images, dtype))
+        return inputs[-1]
 
-    def to_inputs(self, images):
-        inputs = super().to_inputs(images)
-        self.seen = (*self.seen, inputs)
-        return inputs
+    for place in ("training.update", "methods.base"):
+        monkeypatch.setattr(f"lws_lightning.{place}.to_inputs", watched)
+    return inputs
 
 
 def test_preprocessing_is_plain_and_complete(make):
@@ -42,20 +46,20 @@ def test_preprocessing_is_plain_and_complete(make):
 
 
 @pytest.mark.parametrize("normalization", ["none", "imagenet", MEAN_STD])
-def test_the_network_sees_what_preprocessing_says(make, quiet_trainer, normalization):
+def test_the_network_sees_what_preprocessing_says(make, quiet_trainer, seen, normalization):
     data = make(normalization=normalization)
-    module = Watching(network="digits_convnet", sharing="full", **data.task_info)
+    module = FixedSharing(network="digits_convnet", sharing="full", **data.task_info)
     quiet_trainer(max_steps=1, limit_val_batches=0).fit(module, datamodule=data)
-    (inputs,) = module.seen[:1]
+    inputs = seen[0]
     told = data.preprocessing
     mean, std = (torch.tensor(told[key]).view(3, 1, 1) for key in ("mean", "std"))
     raw = next(iter(data.train_dataloader().dataset)).sgd.images
     assert torch.allclose(inputs, (raw.float() * told["scale"] - mean) / std, atol=1e-6)
-    module.seen = ()
+    seen.clear()
     quiet_trainer().test(module, datamodule=data, verbose=False)
     images = data.examples("test")[0][0]
-    assert torch.allclose(module.seen[0], (images.float() * told["scale"] - mean) / std, atol=1e-6)
-    assert torch.allclose(module.to_inputs(data.normalize(images)), module.seen[0])
+    assert torch.allclose(seen[0], (images.float() * told["scale"] - mean) / std, atol=1e-6)
+    assert torch.allclose(to_inputs(data.normalize(images), torch.float32), seen[0])
 
 
 @pytest.mark.parametrize("workers", [0, 2])

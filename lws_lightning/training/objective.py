@@ -1,15 +1,61 @@
-"""How much each task's loss counts."""
+"""What is minimised: the losses of the tasks, and how much each of them counts."""
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["LossWeights", "normalised_weights"]
+from lws_lightning.training.losses import task_losses
+
+__all__ = ["LossWeights", "Objective", "normalised_weights"]
 
 LossWeights = dict[str, float] | list[float] | None
 """By task name (a task that is not named weighs 1), or one for each task in order; None: all alike."""
+
+
+class Objective(nn.Module):
+    """The mean over assignments and tasks of the cross-entropy, each task's times its loss weight.
+
+    A subclass may measure a task by another loss (`losses`), or minimise something else of the losses (`forward`).
+
+    Args:
+        num_tasks: T.
+        loss_weights: `(T,)` with a mean of 1; None: all tasks count alike.
+    """
+
+    def __init__(self, num_tasks: int, loss_weights: Tensor | None = None) -> None:
+        super().__init__()
+        self.num_tasks = num_tasks
+        self.loss_weights = loss_weights
+
+    def losses(self, logits: Sequence[Tensor], labels: Tensor, tasks: Sequence[int]) -> Tensor:
+        """Computes the losses that assignments are ranked by and that are logged.
+
+        Args:
+            logits: For each of T' tasks `(S, B, classes_t)`.
+            labels: `(T', B)` int64.
+            tasks: The T' tasks.
+
+        Returns:
+            `(S, T')` in nats, in at least float32.
+        """
+        return task_losses(logits, labels)
+
+    def weigh(self, losses: Tensor, tasks: Sequence[int]) -> Tensor:
+        """Multiplies the losses `(S, T')` of T' tasks by their loss weights."""
+        if self.loss_weights is None:
+            return losses
+        return losses * self.loss_weights[list(tasks)].to(losses)
+
+    def forward(self, losses: Tensor, tasks: Sequence[int]) -> Tensor:
+        """Returns what is minimised in the mean, `(S, T')`, from the losses of T' tasks."""
+        return self.weigh(losses, tasks)
+
+    def details(self, task_names: Sequence[str]) -> dict[str, Any]:
+        """Returns what a record should say of it, as plain values."""
+        return {}
 
 
 def normalised_weights(loss_weights: LossWeights, task_names: Sequence[str]) -> Tensor | None:

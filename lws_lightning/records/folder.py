@@ -1,8 +1,6 @@
-"""Which folder is a run's own, and how its files get there without ever being half written."""
+"""Which folder is a run's own."""
 
-import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
@@ -13,20 +11,18 @@ from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-from lightning.pytorch.utilities import rank_zero_warn
+
+from lws_lightning.records.run import find_run
 
 __all__ = [
-    "CarefulWriter",
     "fixed_folder",
     "has_own_place",
     "is_dry_run",
+    "reason_to_spare",
     "release_folder",
     "run_folder",
-    "say_failed_in_place",
     "take_folder",
     "taken_folder",
-    "why_spared",
-    "write_atomically",
 ]
 
 _NAME = "lightning_logs"
@@ -80,8 +76,8 @@ def run_folder(trainer: Trainer, anyway: bool = False) -> Path | None:
             taken = _take(trainer)
         except ValueError as error:
             refused = str(error)
-    told = (os.fspath(taken.folder), taken.numbered) if taken is not None else ("", False)
-    refused, (folder, numbered) = trainer.strategy.broadcast((refused, told))
+    chosen = (os.fspath(taken.folder), taken.numbered) if taken is not None else ("", False)
+    refused, (folder, numbered) = trainer.strategy.broadcast((refused, chosen))
     if refused:
         raise ValueError(refused)
     taken = taken or _Taken(Path(folder), numbered)
@@ -127,7 +123,7 @@ def release_folder(trainer: Trainer) -> None:
 def has_own_place(trainer: Trainer) -> bool:
     """Returns whether the user has given a run a place for its files.
 
-    That is a logger, `default_root_dir` (of which the current folder cannot be told from none), or, while training,
+    That is a logger, `default_root_dir` (which the current folder does not count as), or, while training,
     checkpoints. Without any a run leaves no files.
     """
     saves = trainer.state.fn == "fit" and bool(trainer.checkpoint_callbacks)
@@ -140,7 +136,7 @@ def fixed_folder(trainer: Trainer) -> Path | None:
     return Path(logger.log_dir) if _is_local(logger) and not _is_free(logger) else None
 
 
-def why_spared(folder: Path, step: int, started: str | None) -> str | None:
+def reason_to_spare(folder: Path, step: int, started: str | None) -> str | None:
     """Returns why a run must not write into a folder: it would overwrite the record of another one that is finished.
 
     Args:
@@ -151,15 +147,11 @@ def why_spared(folder: Path, step: int, started: str | None) -> str | None:
     Returns:
         None if it may, as the finished run itself may go on from its last step.
     """
-    try:
-        record = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        status, steps, began = record["status"], int(record["step"]), record["started"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if status != "finished" or (started == began and step >= steps):
+    run = find_run(folder)
+    if run is None or run.status != "finished" or (started == run.started and step >= run.step):
         return None
     what = f"going on from step {step:,}" if step else "this run"
-    return f"{folder} holds a finished run of {steps:,} steps, which {what} would overwrite. {_REMEDY}"
+    return f"{folder} holds a finished run of {run.step:,} steps, which {what} would overwrite. {_REMEDY}"
 
 
 def is_dry_run(trainer: Trainer) -> bool:
@@ -267,79 +259,3 @@ def _left_open(trainer: Trainer) -> list[ModelCheckpoint]:
 
 def _saving(trainer: Trainer) -> list[ModelCheckpoint]:
     return [each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)]
-
-
-def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
-    """Writes a file so that a reader, or a kill at any moment, finds the old content or the new one.
-
-    Args:
-        path: The file; missing folders are made.
-        content: Text (written as UTF-8) or bytes.
-
-    Raises:
-        OSError: If it cannot be written, with the file's name; what was there before is left as it was.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Not `tempfile`: its files can be read by the owner alone, whatever the umask.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # that of a full disk names no file
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def say_failed_in_place(path: Path) -> None:
-    """Makes a record that says `running` say `failed`, where the disk is so full that no other file can be written."""
-    running, failed = b'"status": "running"', b'"status": "failed" '  # of one length: no other byte moves
-    try:
-        with path.open("r+b") as file:
-            position = file.read().find(running)
-            if position >= 0:
-                file.seek(position)
-                file.write(failed)
-    except OSError:  # nothing is left to be tried
-        pass
-
-
-class CarefulWriter:
-    """Writes files of a run, and lets the training go on where that fails.
-
-    Args:
-        what: What the files are, for the warning.
-
-    Attributes:
-        failed: Whether a write has failed so far.
-    """
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.failed = False
-
-    def write(self, path: Path, content: str | bytes | Callable[[], str | bytes]) -> bool:
-        """Writes atomically; warns at the first failure only.
-
-        Args:
-            path: The file.
-            content: Text, bytes, or a function that makes them.
-
-        Returns:
-            Whether it was written.
-        """
-        try:
-            write_atomically(path, content() if callable(content) else content)
-        except OSError as error:
-            if not self.failed:
-                rank_zero_warn(
-                    f"{self.what} cannot be written to {path.parent} ({error}). That alone does not end the run."
-                )
-            self.failed = True
-            return False
-        return True

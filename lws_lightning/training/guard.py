@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing import MultiTaskNetwork, TaskNetworks
+from lws_lightning.sharing import TaskNetworks
 
 __all__ = ["NonFiniteError", "describe_gradient", "describe_losses"]
 
@@ -37,15 +37,14 @@ def describe_gradient(
         step: Of the run.
     """
     names = set()
-    if population is not None and isinstance(network, MultiTaskNetwork):
-        for index, number, block in network.copies():
-            if not _finite_gradients(block.parameters()):
-                used = torch.ones_like(population[:, 0]) if index is None else population[:, index] == number
-                names |= {task_names[tasks[column]] for column in used.any(0).nonzero().flatten().tolist()}
-    for task, (name, head) in enumerate(zip(task_names, network.heads, strict=True)):
-        parameters = head.parameters() if population is not None else network.task_parameters(None, task)
-        if not _finite_gradients(parameters):
-            names.add(name)
+    for assignment in [None] if population is None else population:
+        of_all = None
+        if assignment is not None:
+            of_all = torch.zeros(len(assignment), len(task_names), dtype=torch.int64)
+            of_all[:, list(tasks)] = assignment
+        for task in tasks:
+            if not _finite_gradients(network.task_parameters(of_all, task)):
+                names.add(task_names[task])
     return f"Step {step}: the gradient of weights that task {_quoted(sorted(names))} uses is not finite. {_REMEDY}."
 
 

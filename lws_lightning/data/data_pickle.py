@@ -1,4 +1,4 @@
-"""Reads a pickle of plain data without letting it run code."""
+"""Reads a pickle of data without letting it run code."""
 
 import pickle
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["load_plain_pickle"]
+__all__ = ["load_data_pickle"]
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -17,14 +17,10 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode(encoding)
 
 
-def _frombuffer(*arguments: Any) -> Any:
-    return np.zeros(0).__reduce_ex__(5)[0](*arguments)  # type: ignore[operator]
-
-
 # What NumPy's arrays and bytes are pickled as; NumPy moved `core` to `_core` in version 2.
 _ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],  # type: ignore[dict-item]
-    ("numpy.numeric", "_frombuffer"): _frombuffer,
+    ("numpy.numeric", "_frombuffer"): np.zeros(0).__reduce_ex__(5)[0],  # type: ignore[dict-item]
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _encode,
@@ -33,24 +29,24 @@ _ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-class _PlainUnpickler(pickle.Unpickler):
+class _DataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         home = module.replace("numpy._core", "numpy").replace("numpy.core", "numpy").replace("__builtin__", "builtins")
         if (home, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no plain data")
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not data")
         return _ALLOWED[home, name]
 
 
-def load_plain_pickle(path: Path) -> Any:
+def load_data_pickle(path: Path) -> Any:
     """Loads numbers, text, bytes, containers and NumPy arrays; Python 2's files, too (text as latin-1).
 
     Raises:
-        ValueError: The file is no complete pickle, or holds anything else.
+        ValueError: The file is not a complete pickle, or holds anything else.
         OSError: The file cannot be read.
     """
     with path.open("rb") as file:
         try:
-            return _PlainUnpickler(file, encoding="latin1").load()
+            return _DataUnpickler(file, encoding="latin1").load()
         except OSError:
             raise
         except Exception as error:  # damaged bytes raise whatever the opcodes they happen to be raise

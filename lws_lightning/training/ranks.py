@@ -7,18 +7,16 @@ and the running statistics are the same everywhere without ever being sent.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
 from torch import Tensor, distributed
 
 from lws_lightning.batches import Distribute
 from lws_lightning.sharing import PopulationPass
 
-__all__ = ["Ranks", "local_backward", "require_equal"]
+__all__ = ["Ranks", "require_equal"]
 
 
 @dataclass(frozen=True)
@@ -36,17 +34,9 @@ class Ranks:
     world_size: int = 1
     distribute: Distribute = "examples"
 
-    @classmethod
-    def of(cls, trainer: Trainer | None) -> "Ranks":
-        """Returns the ranks of a Trainer, whose DataModule says how they divide the work."""
-        if trainer is None:
-            return cls()
-        distribute: Distribute = getattr(getattr(trainer, "datamodule", None), "distribute", "examples")
-        return cls(trainer.global_rank, trainer.world_size, distribute)
-
     @property
-    def several(self) -> bool:
-        """Whether there is more than one."""
+    def is_distributed(self) -> bool:
+        """Whether there is more than one process."""
         return self.world_size > 1
 
     @property
@@ -56,7 +46,7 @@ class Ranks:
 
     def tasks(self, num_tasks: int) -> range:
         """Returns the positions of the tasks that this rank computes, of T' in training; maybe none."""
-        if not self.several or self.distribute == "examples":
+        if not self.is_distributed or self.distribute == "examples":
             return range(num_tasks)
         first = [rank * num_tasks // self.world_size for rank in (self.rank, self.rank + 1)]
         return range(*first)
@@ -73,7 +63,7 @@ class Ranks:
 
     def total(self, values: Tensor) -> Tensor:
         """Returns the sum over ranks of their values, each weighted by `weight`; the values where there is one."""
-        if not self.several:
+        if not self.is_distributed:
             return values
         values = values * self.weight
         distributed.all_reduce(values)
@@ -89,15 +79,6 @@ class Ranks:
         parts = torch.split(flat, [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view(tensor.shape))
-
-
-def local_backward(trainer: Trainer | None) -> AbstractContextManager[None]:
-    """Keeps DistributedDataParallel from reducing gradients in the enclosed backward passes.
-
-    It would do so once for each of them, and for no parameter that this step does not use.
-    """
-    block = getattr(None if trainer is None else trainer.strategy, "block_backward_sync", None)
-    return nullcontext() if block is None else block()
 
 
 def require_equal(values: Mapping[str, Any], device: torch.device) -> None:

@@ -9,7 +9,7 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Trainer
 
-from lws_lightning.callbacks import write_atomically
+from lws_lightning.records.files import write_atomically
 
 __all__ = ["WholeFileIO", "save_whole_files"]
 

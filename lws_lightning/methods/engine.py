@@ -1,0 +1,98 @@
+"""Backward passes and optimizer steps as Lightning makes them: with its precision, strategy and step counter."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor
+
+from lws_lightning.batches import Distribute
+from lws_lightning.methods.progress import FitProgress, save_on_exception
+from lws_lightning.training import Engine, Ranks
+
+__all__ = ["LightningEngine", "trainer_of"]
+
+
+def trainer_of(module: LightningModule) -> Trainer | None:
+    """Returns the Trainer that a module is attached to, or None."""
+    return module._trainer
+
+
+class LightningEngine(Engine):
+    """Backward passes, steps and sums over ranks of the Trainer that a module is attached to.
+
+    Args:
+        module: The module, under manual optimization, with one optimizer and one schedule.
+        progress: Knows the signals that ask for a stop. They travel in a step's sums, so that all ranks stop alike.
+    """
+
+    def __init__(self, module: LightningModule, progress: FitProgress) -> None:
+        self._module, self._progress = module, progress
+
+    @property
+    def steps(self) -> int:
+        """Training steps done."""
+        return self._module.global_step
+
+    @property
+    def ranks(self) -> Ranks:
+        """This process among those of the Trainer, whose DataModule says how they divide the work."""
+        trainer = trainer_of(self._module)
+        if trainer is None:
+            return Ranks()
+        distribute: Distribute = getattr(getattr(trainer, "datamodule", None), "distribute", "examples")
+        return Ranks(trainer.global_rank, trainer.world_size, distribute)
+
+    def backward(self, loss: Tensor) -> None:
+        """Calls `manual_backward`."""
+        self._module.manual_backward(loss)
+
+    def local_backward(self) -> AbstractContextManager[None]:
+        """Keeps DistributedDataParallel from reducing gradients in the enclosed backward passes.
+
+        It would do so once for each of them, and for no parameter that this step does not use.
+        """
+        trainer = trainer_of(self._module)
+        block = getattr(None if trainer is None else trainer.strategy, "block_backward_sync", None)
+        return nullcontext() if block is None else block()
+
+    def unscale(self) -> bool:
+        """Undoes the factor of the gradient scaler of 16-mixed."""
+        scaler = getattr(self._module.trainer.precision_plugin, "scaler", None)
+        if scaler is None:
+            return False
+        scaler.unscale_(self._optimizer_of_lightning.optimizer)
+        return True
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replaces tensors by their sums over ranks, and learns with them which signals the others have received."""
+        flags = self._progress.stop_flags(tensors[0].device)
+        self.ranks.add_up([*tensors, flags])
+        self._progress.agree_to_stop(flags.tolist())
+
+    def step(self) -> None:
+        """Makes the step that Lightning counts, and one of the schedule."""
+        schedule: Any = self._module.lr_schedulers()
+        self._optimizer_of_lightning.step()
+        schedule.step()
+
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Encloses an update of what checkpoints hold: no signal ends it, and after an error in it nothing is saved."""
+        with self._progress.uninterrupted():
+            try:
+                yield
+            except BaseException:
+                self.save_on_exception(False)
+                raise
+
+    def save_on_exception(self, enabled: bool) -> None:
+        """Says whether the checkpoint callbacks save when an exception ends the run; see `save_on_exception`."""
+        trainer = trainer_of(self._module)
+        if trainer is not None:
+            save_on_exception(trainer, enabled)
+
+    @property
+    def _optimizer_of_lightning(self) -> Any:
+        return self._module.optimizers()
