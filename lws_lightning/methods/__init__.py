@@ -13,7 +13,7 @@ from lws_lightning.methods.routing import RoutingNetworks
 from lws_lightning.methods.scheme import Blueprint, Design, Scheme
 from lws_lightning.methods.sluice import Sluice
 from lws_lightning.methods.soft_layer_ordering import SoftLayerOrdering
-from lws_lightning.methods.uncertainty import UncertaintyWeighting
+from lws_lightning.methods.uncertainty import UncertaintyObjective, UncertaintyWeighting
 from lws_lightning.methods.undirected import UndirectedSharing
 from lws_lightning.records import Evaluation, TaskEvaluation
 from lws_lightning.training import NonFiniteError
@@ -36,6 +36,7 @@ __all__ = [
     "Sluice",
     "SoftLayerOrdering",
     "TaskEvaluation",
+    "UncertaintyObjective",
     "UncertaintyWeighting",
     "UndirectedSharing",
     "check_trainer",

@@ -386,13 +386,12 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         if not self.update.tasks_in_training():  # the Trainer was told to go on (min_steps); a step of nothing counts
             self.update.skip()
             return
-        log_now = self.global_step % self.trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
         try:
             metrics = self.scheme.step(self.update, batch)
         except NonFiniteError:  # on all ranks alike, and nothing has changed
             self.engine.save_on_exception(True)
             raise
-        if log_now:
+        if self.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
             for tag, value in metrics.items():
                 self.log(tag, value, batch_size=1, prog_bar=tag == "train/loss")
 
