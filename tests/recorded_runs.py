@@ -2,12 +2,22 @@
 
 from lws_lightning import methods
 
-KINDS = {kind.method_name: kind for name in methods.__all__ if hasattr(kind := getattr(methods, name), "method_name")}
+KINDS = {
+    **dict.fromkeys(("full", "none", "prior"), methods.FixedSharing),
+    "learned": methods.LearnedWeightSharing,
+    "early_stopping": methods.IndependentEarlyStopping,
+    "uncertainty": methods.UncertaintyWeighting,
+    "undirected": methods.UndirectedSharing,
+    "routing": methods.RoutingNetworks,
+    "cross_stitch": methods.CrossStitch,
+    "sluice": methods.Sluice,
+    "soft_layer_ordering": methods.SoftLayerOrdering,
+}
 
 
 def options_of(method):
     """The default values of a method's options; a user's method has none here."""
-    kind = methods.FixedSharing if method in ("full", "none", "prior") else KINDS.get(method)
+    kind = KINDS.get(method)
     return {} if kind is None else kind.default_options()
 
 

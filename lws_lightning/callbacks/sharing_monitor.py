@@ -8,11 +8,17 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 
-from lws_lightning.callbacks.affinity import affinity_figure, affinity_of_probabilities
 from lws_lightning.callbacks.checks import require_method
-from lws_lightning.callbacks.drawing import picture_array, picture_png
-from lws_lightning.callbacks.pictures import assignment_figure, groups_text, probabilities_figure
 from lws_lightning.callbacks.tags import tags_of
+from lws_lightning.drawing import (
+    affinity_figure,
+    affinity_of_probabilities,
+    assignment_figure,
+    groups_text,
+    picture_array,
+    picture_png,
+    probabilities_figure,
+)
 from lws_lightning.methods import MultiTaskMethod
 from lws_lightning.records import CarefulWriter, is_dry_run, run_folder
 
@@ -33,8 +39,8 @@ class SharingMonitor(Callback):
     files in `pictures/` of the run folder, if it has one (see `run_folder`), with TensorBoard or without.
 
     Args:
-        pictures_every_evaluation: False draws at the end only. With 50 tasks and 20 copies drawing takes about a
-            second.
+        pictures_every_evaluation: False draws at the end only. With 50 tasks and 20 copies drawing takes a few
+            seconds.
     """
 
     def __init__(self, pictures_every_evaluation: bool = True) -> None:

@@ -2,7 +2,6 @@
 
 from lws_lightning.records import Run, load_runs
 from lws_lightning.results.command import report
-from lws_lightning.results.markdown import comparison_table
-from lws_lightning.results.report import Report, make_report
+from lws_lightning.results.report import Report, comparison_table, make_report
 
 __all__ = ["Report", "Run", "comparison_table", "load_runs", "make_report", "report"]

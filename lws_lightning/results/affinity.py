@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from lws_lightning.callbacks import affinity_of_assignment, affinity_of_probabilities
+from lws_lightning.drawing import affinity_of_assignment, affinity_of_probabilities
 from lws_lightning.records import Run
-from lws_lightning.results.group_sizes import read_assignments
+from lws_lightning.results.group_sizes import Assignment, read_assignments
 from lws_lightning.results.grouping import Row, Section
 
 __all__ = ["Affinity", "Stability", "row_affinity", "section_affinities", "stability", "task_order"]
@@ -69,8 +69,8 @@ class Affinity:
         layers: L names.
         tasks: T names, at least two.
         shares: `(L, T, T)`, the share of runs in which two tasks share a layer in the final assignment, in [0, 1].
-        probable: `(L, T, T)`, the probability by the final search distribution, mean over runs; None if a
-            record has none.
+        probable: `(L, T, T)`, the probability by the final search distribution, mean over runs; None if a run has
+            no search distribution.
         stability: One for each layer, and the last for all.
     """
 
@@ -91,7 +91,7 @@ class Affinity:
 
 
 def section_affinities(section: Section) -> list[Affinity]:
-    """Returns the affinity for each learned row of a section that has one; see `row_affinity`."""
+    """Returns the affinity of each learned row of a section; see `row_affinity`."""
     found = [row_affinity(section, row) for row in section.rows if row.learned]
     return [each for each in found if each is not None]
 
@@ -104,7 +104,7 @@ def row_affinity(section: Section, row: Row) -> Affinity | None:
         row: The row.
 
     Returns:
-        None with one task, or if no record holds an assignment that fits.
+        None with one task, or if no run has an assignment.
     """
     found, _ = read_assignments(row)
     if not found or len(section.task_names) < 2:
@@ -113,15 +113,15 @@ def row_affinity(section: Section, row: Row) -> Affinity | None:
     layers = tuple(runs[0].layer_names)
     assignments = [assignment for _, assignment in found]
     shares = np.mean([affinity_of_assignment(torch.tensor(each)).numpy() for each in assignments], axis=0)
-    probable = [_probable(run, shares.shape) for run in runs]
-    known = [each for each in probable if each is not None]
-    mean = np.mean(known, axis=0) if len(known) == len(runs) else None
-    found_stability = stability(assignments, layers, runs[0].weights_per_layer)
-    return Affinity(row, runs, layers, section.task_names, shares, mean, tuple(found_stability))
+    probable = [each for each in map(_probable, runs) if each is not None]
+    mean = np.mean(probable, axis=0) if len(probable) == len(runs) else None
+    # All runs of a row have the same K_l, an option.
+    agreement = tuple(stability(assignments, layers, runs[0].weights_per_layer))
+    return Affinity(row, runs, layers, section.task_names, shares, mean, agreement)
 
 
 def stability(
-    assignments: Sequence[Sequence[Sequence[int]]],
+    assignments: Sequence[Assignment],
     layer_names: Sequence[str],
     weights_per_layer: Sequence[int] | None = None,
 ) -> list[Stability]:
@@ -218,14 +218,11 @@ def _with_sum(values: Numbers) -> Numbers:
     return np.append(values, values.sum())
 
 
-def _probable(run: Run, shape: tuple[int, ...]) -> Numbers | None:
-    """Returns the affinity of a run's search distribution, None without one or if it does not fit."""
-    try:
-        by_layer = [torch.tensor(layer, dtype=torch.float64) for layer in run.probabilities or ()]
-        padded = torch.zeros(len(by_layer), shape[1], max(layer.shape[1] for layer in by_layer), dtype=torch.float64)
-        for layer, values in zip(padded, by_layer, strict=True):
-            layer[:, : values.shape[1]] = values
-    except (ValueError, IndexError, RuntimeError):
+def _probable(run: Run) -> Numbers | None:
+    """Returns the affinity of a run's final search distribution, None if it has none."""
+    if run.probabilities is None:
         return None
-    found: Numbers = affinity_of_probabilities(padded).numpy()
-    return found if found.shape == shape and bool(np.isfinite(found).all()) else None
+    most = max(len(task) for layer in run.probabilities for task in layer)
+    padded = [[[*task, *[0.0] * (most - len(task))] for task in layer] for layer in run.probabilities]
+    found: Numbers = affinity_of_probabilities(torch.tensor(padded, dtype=torch.float64)).numpy()
+    return found

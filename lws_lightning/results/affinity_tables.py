@@ -1,128 +1,134 @@
-"""Task affinity as the cells of tables and as rows of CSV files."""
+"""The tables of which tasks share, and of how far the seeds agree on it."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from lws_lightning.results.affinity import ALL_LAYERS, Affinity
+from lws_lightning.results.affinity import ALL_LAYERS, Affinity, Stability
 from lws_lightning.results.grouping import Section, seeds_text
+from lws_lightning.results.table import Column, Table
 
-__all__ = [
-    "AFFINITY_EXPLAINED",
-    "STABILITY_EXPLAINED",
-    "affinity_rows",
-    "pair_cells",
-    "stability_cells",
-    "stability_rows",
-]
+__all__ = ["MAX_LAYERS", "affinity_table", "pair_table", "stability_table"]
 
-_MOST = 5  # pairs of a row
-_MAX_LAYERS = 8  # with more layers their columns do not fit
-AFFINITY_EXPLAINED = (
-    f"The pairs of tasks that share most, at most {_MOST} a row: percent of the seeds in which both use the same "
-    "weights, as the mean over layers (each counts alike) and by layer. Under pi: the probability by the final search "
-    "distribution, mean over layers and seeds."
-)
-STABILITY_EXPLAINED = (
-    "Do the seeds agree on which tasks share? Pairs that share: percent of the pairs of tasks; uniform: the "
-    "same if every task drew its copies without any preference. Rand: the share of the "
-    "pairs of tasks on which two seeds agree (share, or do not), mean over all couples of seeds. By chance: its "
-    "expectation if every seed had its sizes of groups, but chance chose the tasks. Adjusted: 1 is full agreement, 0 "
-    "chance. p: of such a Rand or a greater one by chance."
-)
+MAX_LAYERS = 8  # with more layers their columns or lines are too many to read
+_MOST_PAIRS = 5  # of a row
 
 
-def stability_cells(affinities: Sequence[Affinity]) -> tuple[list[str], list[list[str]]]:
-    """Returns header and cells of the table of stability, the first three columns being text.
+class _Agreement(NamedTuple):
+    """How far the seeds of a row agree at one layer."""
 
-    With more than 8 layers a row has its line for all layers only.
+    affinity: Affinity
+    stability: Stability
+
+
+class _Pair(NamedTuple):
+    """Two tasks of a row, at one layer; None is the mean over layers."""
+
+    affinity: Affinity
+    tasks: tuple[int, int]
+    layer: int | None = None
+
+    def share(self, layer: int | None) -> float:
+        """Returns the share of seeds in which both use the same weights at a layer, or as the mean over layers."""
+        shares = self.affinity.shares
+        return float((shares.mean(0) if layer is None else shares[layer])[self.tasks])
+
+    def probability(self) -> float | None:
+        """Returns the probability of the same by the final search distributions, None if it is not known."""
+        probable = self.affinity.probable
+        if probable is None:
+            return None
+        return float((probable.mean(0) if self.layer is None else probable[self.layer])[self.tasks])
+
+
+def stability_table(
+    section: Section, affinities: Sequence[Affinity], most_layers: int | None = None
+) -> Table[_Agreement]:
+    """Returns how far the seeds agree, by layer.
+
+    Of rows with more than `most_layers` layers only the line for all layers is returned.
     """
-    header = ["row", "method", "layer", "n", "pairs that share", "uniform", "Rand", "by chance", "adjusted", "p"]
-    body = [
-        [
-            *(each.row.letter, each.row.label, at.layer, str(len(each.runs)), f"{at.sharing:.1f} %"),
-            "-" if at.uniform is None else f"{at.uniform:.1f} %",
-            *(_number(at.rand), _number(at.chance), _number(at.adjusted), _number(at.p, 3)),
-        ]
-        for each in affinities
-        for at in (each.stability if len(each.layers) <= _MAX_LAYERS else each.stability[-1:])
+    caption = (
+        "Do the seeds agree on which tasks share? Pairs that share: percent of the pairs of tasks; uniform: the same "
+        "if every task drew its copies without any preference. Rand: the share of the pairs of tasks on which two "
+        "seeds agree (share, or do not), mean over all couples of seeds. By chance: its expectation if every seed had "
+        "its sizes of groups, but chance chose the tasks. Adjusted: 1 is full agreement, 0 chance. p: of such a Rand "
+        "or a greater one by chance."
+    )
+    items = []
+    for affinity in affinities:
+        whole = most_layers is None or len(affinity.layers) <= most_layers
+        items += [_Agreement(affinity, each) for each in affinity.stability[0 if whole else -1 :]]
+    columns: list[Column[_Agreement]] = [
+        *_row_columns(section),
+        Column("layer", lambda item: item.stability.layer, "layer", text=True),
+        Column("pairs_that_share", lambda item: item.stability.sharing, "pairs that share", "{:.1f} %"),
+        Column("pairs_that_share_uniform", lambda item: item.stability.uniform, "uniform", "{:.1f} %"),
+        Column("rand", lambda item: item.stability.rand, "Rand", "{:.2f}"),
+        Column("rand_by_chance", lambda item: item.stability.chance, "by chance", "{:.2f}"),
+        Column("adjusted", lambda item: item.stability.adjusted, "adjusted", "{:.2f}"),
+        Column("p", lambda item: item.stability.p, "p", "{:.3f}"),
     ]
-    return header, body
+    return Table(items, columns, caption, keys=4)
 
 
-def pair_cells(affinities: Sequence[Affinity]) -> tuple[list[str], list[list[str]]]:
-    """Returns header and cells of the pairs of tasks that share most, the first three columns being text.
-
-    Layers have columns where all rows have the same, at most 8.
-    """
-    layers = {each.layers for each in affinities}
-    shown = layers.pop() if len(layers) == 1 else ()
-    shown = shown if len(shown) <= _MAX_LAYERS else ()
-    body = []
-    for each in affinities:
-        mean = each.shares.mean(0)
-        for pair in each.pairs()[:_MOST]:
-            names = " and ".join(each.tasks[task] for task in pair)
-            by_layer = [f"{100 * each.shares[layer][pair]:.0f} %" for layer in range(len(shown))]
-            probable = "-" if each.probable is None else f"{100 * each.probable.mean(0)[pair]:.1f} %"
-            cells = [each.row.letter, each.row.label, names, str(len(each.runs)), f"{100 * mean[pair]:.1f} %"]
-            body.append([*cells, *by_layer, probable])
-    return ["row", "method", "tasks", "n", "mean", *shown, "under pi"], body
-
-
-def affinity_rows(section: Section, affinities: Sequence[Affinity]) -> list[dict[str, Any]]:
-    """Returns all pairs of tasks at all layers, and the mean over layers, as rows of a CSV table, unrounded."""
-    found = []
-    for each in affinities:
-        names = [*each.layers, ALL_LAYERS]
-        shares = [*each.shares, each.shares.mean(0)]
-        probable = [None] * len(names) if each.probable is None else [*each.probable, each.probable.mean(0)]
-        for first, second in zip(*np.triu_indices(len(each.tasks), 1), strict=True):
-            for layer, share, likely in zip(names, shares, probable, strict=True):
-                found.append(
-                    {
-                        **_row(section, each),
-                        "task": each.tasks[first],
-                        "other_task": each.tasks[second],
-                        "layer": layer,
-                        "share_of_seeds": float(share[first, second]),
-                        "probability": None if likely is None else float(likely[first, second]),
-                    }
-                )
-    return found
+def pair_table(section: Section, affinities: Sequence[Affinity]) -> Table[_Pair]:
+    """Returns the pairs of tasks that share most, for readers; layers have columns where all rows have the same few."""
+    caption = (
+        f"The pairs of tasks that share most, at most {_MOST_PAIRS} a row: percent of the seeds in which both use the "
+        "same weights, as the mean over layers (each counts alike) and by layer. Under pi: the probability by the "
+        "final search distribution, mean over layers and seeds."
+    )
+    names = {affinity.layers for affinity in affinities}
+    layers = names.pop() if len(names) == 1 else ()
+    columns: list[Column[_Pair]] = [
+        *_row_columns(section),
+        Column("tasks", lambda pair: " and ".join(pair.affinity.tasks[t] for t in pair.tasks), "tasks", text=True),
+        Column("mean", partial(_percent, layer=None), "mean", "{:.1f} %"),
+        *(
+            Column(f"layer {layer}", partial(_percent, layer=layer), name, "{:.0f} %")
+            for layer, name in enumerate(layers if len(layers) <= MAX_LAYERS else ())
+        ),
+        Column("under_pi", lambda pair: pair.probability(), "under pi", lambda value: f"{100 * value:.1f} %"),
+    ]
+    items = [_Pair(affinity, pair) for affinity in affinities for pair in affinity.pairs()[:_MOST_PAIRS]]
+    return Table(items, columns, caption, keys=4)
 
 
-def stability_rows(section: Section, affinities: Sequence[Affinity]) -> list[dict[str, Any]]:
-    """Returns the stability as rows of a CSV table, unrounded."""
+def affinity_table(section: Section, affinities: Sequence[Affinity]) -> Table[_Pair]:
+    """Returns all pairs of tasks at all layers, and the mean over layers, for CSV."""
+    columns: list[Column[_Pair]] = [
+        *_row_columns(section),
+        Column("task", lambda pair: pair.affinity.tasks[pair.tasks[0]]),
+        Column("other_task", lambda pair: pair.affinity.tasks[pair.tasks[1]]),
+        Column("layer", lambda pair: ALL_LAYERS if pair.layer is None else pair.affinity.layers[pair.layer]),
+        Column("share_of_seeds", lambda pair: pair.share(pair.layer)),
+        Column("probability", lambda pair: pair.probability()),
+    ]
+    items = [
+        _Pair(affinity, tasks, layer)
+        for affinity in affinities
+        for tasks in combinations(range(len(affinity.tasks)), 2)
+        for layer in (*range(len(affinity.layers)), None)
+    ]
+    return Table(items, columns)
+
+
+def _row_columns(section: Section) -> list[Column[Any]]:
+    """Returns what all tables here say of the row of an item."""
     return [
-        {
-            **_row(section, each),
-            "layer": at.layer,
-            "pairs_that_share": at.sharing,
-            "pairs_that_share_uniform": at.uniform,
-            "rand": at.rand,
-            "rand_by_chance": at.chance,
-            "adjusted": at.adjusted,
-            "p": at.p,
-        }
-        for each in affinities
-        for at in each.stability
+        Column("row", lambda item: item.affinity.row.letter, "row", text=True),
+        Column("data", lambda item: section.data),
+        Column("data_options", lambda item: section.variant),
+        Column("network", lambda item: item.affinity.row.network),
+        Column("method", lambda item: item.affinity.row.method),
+        Column("label", lambda item: item.affinity.row.label, "method", text=True, csv=False),
+        Column("options", lambda item: item.affinity.row.variant),
+        Column("n", lambda item: len(item.affinity.runs), "n"),
+        Column("seeds", lambda item: seeds_text(run.seed for run in item.affinity.runs)),
     ]
 
 
-def _row(section: Section, affinity: Affinity) -> dict[str, Any]:
-    return {
-        "row": affinity.row.letter,
-        "data": section.data,
-        "data_options": section.variant,
-        "network": affinity.row.network,
-        "method": affinity.row.method,
-        "options": affinity.row.variant,
-        "n": len(affinity.runs),
-        "seeds": seeds_text(run.seed for run in affinity.runs),
-    }
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+def _percent(pair: _Pair, layer: int | None) -> float:
+    return 100 * pair.share(layer)

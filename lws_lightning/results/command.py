@@ -7,7 +7,10 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from lws_lightning.records import load_runs
+from lws_lightning.results.document import show
 from lws_lightning.results.report import make_report
 
 __all__ = ["report"]
@@ -15,6 +18,8 @@ __all__ = ["report"]
 
 def report(arguments: Sequence[str]) -> None:
     """Runs `lws report`: prints tables and tests of the runs in some folders, and writes a report.
+
+    A terminal gets tables that fit it; a pipe or a file gets Markdown.
 
     Args:
         arguments: Its arguments.
@@ -45,15 +50,18 @@ def report(arguments: Sequence[str]) -> None:
     # A letter that matplotlib's font lacks is a box in the figures; the tables have it.
     warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
     result = make_report(runs, problems, folders=options.folders, figures=out is not None)
-    text = result.markdown()
+    written: list[str] = []
     if out is not None:
         for problem in result.problems:
             print(f"warning: {problem}", file=sys.stderr)
         try:
-            text += f"\nReport: {result.write(out)[-1]}"
+            written = [f"Report: {result.write(out)[-1]}"]
         except OSError as error:
             raise SystemExit(f"lws report: cannot write to {out} ({error})") from error
+    if sys.stdout.isatty():
+        show([*result.blocks(), *written], Console())
+        return
     try:
-        print(text, flush=True)
+        print("\n".join([result.markdown(), *written]), flush=True)
     except BrokenPipeError:  # `lws report ... | head`; Python would complain again when it flushes at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Draws curves and group sizes. Pure functions, nothing global (no pyplot)."""
+"""Draws curves and group sizes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,26 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lws_lightning.callbacks import ink_on, literal_text, shorten, text_width
+from lws_lightning.drawing import Sheet, inches, ink_on, literal_text, shorten, upright_if_crowded
 from lws_lightning.results.curves import Band
 from lws_lightning.results.group_sizes import size_bins, sizes_text
 from lws_lightning.results.grouping import Section
 
-__all__ = ["Line", "Style", "entropy_figure", "error_figure", "group_sizes_figure", "legend_panel", "styles"]
+__all__ = [
+    "Line",
+    "Style",
+    "count_along",
+    "entropy_figure",
+    "error_figure",
+    "group_sizes_figure",
+    "legend_panel",
+    "styles",
+]
 
 # Okabe and Ito's colours, which the colour-blind tell apart; dashes and markers tell them apart in grey.
 _KNOWN = {
@@ -28,7 +39,8 @@ _KNOWN = {
 }
 _OTHERS = ("#E69F00", "#56B4E9", "#000000", "#882255", "#999933", "#661100")
 _MARKERS = ("", "s", "^", "D", "v", "P", "X", "<", ">", "o")
-_WIDTH = 5.2  # inches: on a telephone, 9 points are still 8 pixels high
+_WIDTH, _HEIGHT = 4.4, 2.6  # inches of the axes: on a telephone, 9 points are still 8 pixels high
+_SLOT = 0.75  # inches of a bar and the gap beside it
 _GREY = "#555555"
 
 
@@ -39,6 +51,12 @@ class Style:
     colour: str
     dashes: tuple[int, tuple[float, ...]]
     marker: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Options of a line in matplotlib."""
+        look = {"color": self.colour, "linestyle": self.dashes, "marker": self.marker}
+        return {**look, "linewidth": 1.8, "markersize": 5}
 
 
 @dataclass(frozen=True)
@@ -83,18 +101,13 @@ def styles(sections: Sequence[Section]) -> dict[str, Style]:
 
 @literal_text()
 def error_figure(lines: Sequence[Line], title: str, subtitle: str) -> tuple[Figure, bool]:
-    """Draws the error during training.
-
-    Args:
-        lines: One for each row, errors in percent.
-        title: First line.
-        subtitle: Second line.
+    """Draws the error in percent during training, a line for each row.
 
     Returns:
         The figure, and whether the axis is cut above: values of the first tenth of the training do not make it
         higher, because they would flatten all that matters later.
     """
-    figure, axes = _panel(lines, title, subtitle, "error over all images (%)")
+    sheet, axes = _panel(lines, "error over all images (%)")
     last = max(line.band.steps[-1] for line in lines)
     ends = [
         value
@@ -112,7 +125,7 @@ def error_figure(lines: Sequence[Line], title: str, subtitle: str) -> tuple[Figu
         axes.set_ylim(max(0.0, min(ends) - margin), max(ends) + margin)
         everything = [value for line in lines for value in (*line.band.high, *line.band.mean)]
         cut = any(value > max(ends) + margin for value in everything if math.isfinite(value))
-    return figure, cut
+    return sheet.finish(title, subtitle), cut
 
 
 @literal_text()
@@ -122,10 +135,10 @@ def entropy_figure(lines: Sequence[Line], uniform: Mapping[str, float], title: s
     Args:
         lines: One for each learned row, with its runs; entropies in nats.
         uniform: By name, the entropy of a uniform distribution in nats, drawn as a level.
-        title: First line.
-        subtitle: Second line.
+        title: Of the figure.
+        subtitle: The line below it.
     """
-    figure, axes = _panel(lines, title, subtitle, "mean entropy (nats)")
+    sheet, axes = _panel(lines, "mean entropy (nats)")
     top = max([*uniform.values(), *(v for line in lines for v in line.band.high if math.isfinite(v)), 0.1])
     axes.set_ylim(0, 1.14 * top)
     for line in lines:
@@ -142,7 +155,7 @@ def entropy_figure(lines: Sequence[Line], uniform: Mapping[str, float], title: s
                 text, (1, level), (-2, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
                 size=8, ha="right", va="bottom", color=_GREY,
             )  # fmt: skip
-    return figure
+    return sheet.finish(title, subtitle)
 
 
 @literal_text()
@@ -151,95 +164,76 @@ def group_sizes_figure(
 ) -> Figure:
     """Draws in groups of how many tasks weights are shared, a stacked bar for each layer, input first.
 
-    Args:
-        shares: `(L, T)` percent, what `group_shares` returned.
-        layer_names: L names.
-        title: First line.
-        subtitle: Second line.
+    `shares` is what `group_shares` returned, percent of shape `(L, T)`.
     """
-    tasks = len(shares[0])
-    bins = size_bins(tasks)
-    names = [shorten(name, 20) for name in layer_names]
-    labels = [sizes_text(each, tasks) for each in bins]
-    longest = max(text_width(name, 9) for name in names)
-    legend = max(text_width(text, 9) for text in [*labels, "share in a group of"]) + 0.45
-    upright = longest > 0.9
-    slot = min(max(0.55, longest + 0.12), 1.0) if not upright else 0.55
-    left, bottom, top, body = 0.65, (longest if upright else 0.18) + 0.45, 0.8, 2.7
-    width = max(left + len(names) * slot + 0.2 + legend, _text_width(title, subtitle))
-    height = bottom + body + top
-
-    figure = _figure(width, height, title, subtitle)
-    axes = figure.add_axes((left / width, bottom / height, len(names) * slot / width, body / height))
+    bins = size_bins(len(shares[0]))
+    sheet = Sheet([len(layer_names) * _SLOT], [_HEIGHT])
+    axes = sheet.axes()
     colours = [mpl.colormaps["Blues"](0.12 + 0.83 * i / max(1, len(bins) - 1)) for i in range(len(bins))]
-    handles = []
-    base = [0.0] * len(names)
-    for (first, last), colour, label in zip(bins, colours, labels, strict=True):
+    base = [0.0] * len(shares)
+    for (first, last), colour in zip(bins, colours, strict=True):
         heights = [sum(layer[first - 1 : last]) for layer in shares]
-        bars = axes.bar(
-            range(len(names)), heights, 0.78, bottom=base, color=colour, edgecolor="white", linewidth=0.8, label=label
-        )
-        handles.append(bars)
+        axes.bar(range(len(shares)), heights, 0.78, bottom=base, color=colour, edgecolor="white", linewidth=0.8)
         for x, (low, each) in enumerate(zip(base, heights, strict=True)):
             if each >= 6:
                 ink = ink_on(to_rgb(colour))
                 axes.text(x, low + each / 2, f"{each:.0f}", size=8, ha="center", va="center", color=ink)
         base = [low + each for low, each in zip(base, heights, strict=True)]
-    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_xlim(-0.5, len(shares) - 0.5)
     axes.set_ylim(0, 100)
-    axes.set_xticks(range(len(names)), names, size=9, rotation=90 if upright else 0)
+    axes.set_xticks(range(len(shares)), [shorten(name, 20) for name in layer_names])
     axes.set_xlabel("layer, input first", size=9)
     axes.set_ylabel("tasks (%)", size=9)
-    _plain(axes)
+    _style(axes)
     axes.grid(visible=False)
+    upright_if_crowded(axes, _SLOT)
     axes.legend(
-        handles[::-1], labels[::-1], title="share in a group of", loc="upper left", bbox_to_anchor=(1.02, 1.02),
-        fontsize=9, title_fontsize=9, frameon=False, alignment="left", borderaxespad=0,
+        [Patch(color=colour) for colour in colours[::-1]], [sizes_text(each, len(shares[0])) for each in bins[::-1]],
+        title="share in a group of", loc="upper left", bbox_to_anchor=(1.02, 1.02), fontsize=9, title_fontsize=9,
+        frameon=False, alignment="left", borderaxespad=0,
     )  # fmt: skip
-    return figure
+    return sheet.finish(title, subtitle)
 
 
-def legend_panel(
-    labels: Sequence[str], handles: Sequence[Mapping[str, Any]], title: str, subtitle: str, label: str
-) -> tuple[Figure, Axes]:
+def legend_panel(labels: Sequence[str], handles: Sequence[Mapping[str, Any]], label: str) -> tuple[Sheet, Axes]:
     """Makes axes with the legend below them.
 
-    Args:
-        labels: Entries of the legend.
-        handles: How the line of each looks, as options of `Line2D`.
-        title: First line.
-        subtitle: Second line.
-        label: Of the vertical axis.
+    `handles` are options of `Line2D` for each of the labels, `label` is that of the vertical axis.
     """
-    texts = [shorten(text, 70) for text in labels]
-    entry = max(text_width(text, 9) for text in texts) + 0.58
-    columns = max(1, min(len(texts), int((_WIDTH - 0.3) / entry)))
-    legend = math.ceil(len(texts) / columns) * 0.2
-    left, bottom, top, body = 0.7, 0.65 + legend, 0.8, 2.6
-    width = max(_WIDTH, entry + 0.3, _text_width(title, subtitle))
-    height = bottom + body + top
-    figure = _figure(width, height, title, subtitle)
-    axes = figure.add_axes((left / width, bottom / height, (width - left - 0.3) / width, body / height))
+    sheet = Sheet([_WIDTH], [_HEIGHT])
+    axes = sheet.axes()
     axes.set_ylabel(label, size=9)
-    _plain(axes)
+    _style(axes)
     lines = [Line2D([], [], **look) for look in handles]
-    figure.legend(
-        lines, texts, loc="lower center", ncols=columns, bbox_to_anchor=(0.5, 0.06 / height), fontsize=9,
-        frameon=False, handlelength=2.6, columnspacing=1.2, labelspacing=0.3, borderpad=0, borderaxespad=0,
-    )  # fmt: skip
-    return figure, axes
+
+    def legend(columns: int) -> Legend:
+        return sheet.figure.legend(
+            lines, [shorten(text, 70) for text in labels], loc="outside lower center", ncols=columns, fontsize=9,
+            frameon=False, handlelength=2.6, columnspacing=1.2, labelspacing=0.3, borderpad=0, borderaxespad=0.4,
+        )  # fmt: skip
+
+    one = legend(1)
+    fitting = int(_WIDTH / inches(one)[0])
+    if fitting > 1:
+        one.remove()
+        legend(min(fitting, len(labels)))
+    return sheet, axes
 
 
-def _panel(lines: Sequence[Line], title: str, subtitle: str, label: str) -> tuple[Figure, Axes]:
+def _panel(lines: Sequence[Line], label: str) -> tuple[Sheet, Axes]:
     """Makes axes over training steps with the legend below them."""
-    looks = [_looks(line.style) for line in lines]
-    figure, axes = legend_panel([line.label for line in lines], looks, title, subtitle, label)
-    axes.set_xlabel("training step", size=9)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    sheet, axes = legend_panel([line.label for line in lines], [line.style.line for line in lines], label)
+    count_along(axes, "training step")
     last = max(line.band.steps[-1] for line in lines)
     axes.set_xlim(0, 1.01 * max(last, 1))
-    return figure, axes
+    return sheet, axes
+
+
+def count_along(axes: Axes, label: str) -> None:
+    """Lets the horizontal axis count something: a few round numbers with commas."""
+    axes.set_xlabel(label, size=9)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
 def _draw(axes: Axes, line: Line, band: bool = True) -> None:
@@ -248,26 +242,10 @@ def _draw(axes: Axes, line: Line, band: bool = True) -> None:
     if band:
         axes.fill_between(steps, line.band.low, line.band.high, color=line.style.colour, alpha=0.16, linewidth=0)
     lonely = "." if len(steps) == 1 and not line.style.marker else line.style.marker
-    axes.plot(steps, line.band.mean, markevery=every, **{**_looks(line.style), "marker": lonely})
+    axes.plot(steps, line.band.mean, markevery=every, **(line.style.line | {"marker": lonely}))
 
 
-def _looks(style: Style) -> dict[str, Any]:
-    return {"color": style.colour, "linestyle": style.dashes, "marker": style.marker, "linewidth": 1.8, "markersize": 5}
-
-
-def _figure(width: float, height: float, title: str, subtitle: str) -> Figure:
-    figure = Figure(figsize=(width, height))
-    x = 0.15 / width
-    figure.text(x, 1 - 0.12 / height, title, size=12, weight="bold", va="top")
-    figure.text(x, 1 - 0.42 / height, subtitle, size=9, va="top", color="#333333")
-    return figure
-
-
-def _text_width(title: str, subtitle: str) -> float:
-    return 0.35 + max(1.12 * text_width(title, 12), text_width(subtitle, 9))  # bold letters are wider
-
-
-def _plain(axes: Axes) -> None:
+def _style(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.7)

@@ -5,34 +5,28 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
+from operator import itemgetter
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from matplotlib.figure import Figure
 
-from lws_lightning.callbacks import affinity_figure, assignment_figure, picture_png, picture_svg
+from lws_lightning.drawing import affinity_figure, assignment_figure, picture_png, picture_svg
 from lws_lightning.records import Run
 from lws_lightning.results.affinity import Affinity, task_order
 from lws_lightning.results.curves import Band, Curve, band, read_curves
 from lws_lightning.results.drawing import Line, Style, entropy_figure, error_figure, group_sizes_figure
-from lws_lightning.results.group_sizes import group_shares, read_assignments, size_bins, sizes_text
+from lws_lightning.results.group_sizes import Assignment, group_shares, read_assignments, size_bins, sizes_text
 from lws_lightning.results.grouping import Row, Section
+from lws_lightning.results.table import Column, Table
 from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeoff_points
 
-__all__ = ["KINDS", "Numbers", "Picture", "section_pictures"]
+__all__ = ["KINDS", "Picture", "section_pictures"]
 
 Kind = Literal["error", "entropy", "parameters", "groups", "affinity", "assignment"]
 KINDS: tuple[str, ...] = get_args(Kind)
 """What the name of a figure begins with."""
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """The numbers of a figure as a table: a header and rows of cells, the first column being text."""
-
-    header: tuple[str, ...]
-    body: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -55,13 +49,13 @@ class Picture:
     png: bytes
     svg: str
     width: float
-    numbers: Numbers | None = None
+    numbers: Table[Any] | None = None
 
 
 def section_pictures(
     section: Section,
     looks: Mapping[str, Style],
-    name: Callable[[Path], str] = str,
+    folder_name: Callable[[Path], str] = str,
     affinities: Sequence[Affinity] = (),
 ) -> tuple[list[Picture], list[str]]:
     """Draws the figures of one data set.
@@ -69,7 +63,7 @@ def section_pictures(
     Args:
         section: One of `group_runs`.
         looks: What `styles` returned for all sections.
-        name: How a folder is called.
+        folder_name: What a folder is called.
         affinities: What `section_affinities` returned.
 
     Returns:
@@ -84,43 +78,39 @@ def section_pictures(
         curves: dict[str, list[Curve]] = {}
         for row in rows:
             curves[row.letter], failed = read_curves(row)
-            problems += _sentences(failed, name, "The curves go on without it")
-        pictures += _curve_pictures(section, network, rows, curves, looks)
-        pictures += _tradeoff_pictures(section, network, rows, looks)
+            problems += [f"{folder_name(run.folder)}: {why}. The curves go on without it." for run, why in failed]
+        pictures += _curve_pictures(section, rows, curves, looks)
+        pictures += _tradeoff_pictures(section, rows, looks)
         for row in (row for row in rows if row.learned):
-            more, failed = _sharing_pictures(section, row, name)
-            pictures += more[:1]
-            pictures += [_affinity_picture(section, each) for each in affinities if each.row.letter == row.letter]
-            pictures += more[1:]
-            problems += _sentences(failed, name, "The figures of the sharing go on without it")
+            found, failed = read_assignments(row)
+            problems += [
+                f"{folder_name(run.folder)}: {why}. The figures of the sharing go on without it." for run, why in failed
+            ]
+            if found:
+                pictures.append(_groups_picture(section, row, found))
+                pictures += [_affinity_picture(section, each) for each in affinities if each.row is row]
+                pictures.append(_assignment_picture(section, row, *found[0], folder_name))
     return pictures, problems
-
-
-def _sentences(failed: Sequence[tuple[Run, str]], name: Callable[[Path], str], rest: str) -> list[str]:
-    return [f"{name(run.folder)}: {reason}. {rest}." for run, reason in failed]
 
 
 def _curve_pictures(
     section: Section,
-    network: str,
     rows: Sequence[Row],
     curves: Mapping[str, Sequence[Curve]],
     looks: Mapping[str, Style],
 ) -> list[Picture]:
     pictures = []
-    where = f"{section.title}, {network}"
+    where = f"{section.title}, {rows[0].network}"
     errors = _lines(rows, looks, {row.letter: [curve.errors for curve in curves[row.letter]] for row in rows})
-    letters = _letters(rows)
-    stem = f"{rows[0].letter}_{_slug(section.data)}_{_slug(network)}"
     if errors:
         figure, cut = error_figure([line for _, line in errors], _curve_title(rows), where)
         caption = (
-            f"Error over all images during training, mean over runs (rows {letters}). {_spread(errors)}"
+            f"Error over all images during training, mean over runs (rows {_letters(rows)}). {_spread(errors)}"
             f"{' The first evaluations lie above the axis.' if cut else ''}"
         )
         ends = "; ".join(f"{row.label} {line.band.mean[-1]:.2f} %" for row, line in errors)
         alt = f"Line chart of the error against the training step on {where}. At the last common step: {ends}."
-        pictures.append(_picture("error", stem, figure, caption, alt))
+        pictures.append(_picture("error", section, rows[0], figure, caption, alt))
 
     entropies = {
         row.letter: [curve.entropies for curve in curves[row.letter] if curve.entropies] for row in rows if row.learned
@@ -136,29 +126,25 @@ def _curve_pictures(
         )
         ends = "; ".join(f"{row.label} {line.band.mean[0]:.3f} to {line.band.mean[-1]:.3f} nats" for row, line in lines)
         alt = f"Line chart of the mean entropy against the training step on {where}. From first to last: {ends}."
-        pictures.append(_picture("entropy", stem, figure, caption, alt))
+        pictures.append(_picture("entropy", section, rows[0], figure, caption, alt))
     return pictures
 
 
-def _tradeoff_pictures(
-    section: Section, network: str, rows: Sequence[Row], looks: Mapping[str, Style]
-) -> list[Picture]:
+def _tradeoff_pictures(section: Section, rows: Sequence[Row], looks: Mapping[str, Style]) -> list[Picture]:
     points = tradeoff_points(rows)
     if not points:
         return []
-    where = f"{section.title}, {network}"
+    where = f"{section.title}, {rows[0].network}"
     figure = tradeoff_figure(points, looks, "Error against parameters", where)
-    several = any(len(point.row.runs) > 1 for point in points)
     caption = (
         f"Error over all images against the distinct parameters that the networks of all tasks use, mean over runs "
         f"(rows {_letters([point.row for point in points])})."
-        f"{' Bars: one standard deviation (n - 1).' if several else ''}"
+        f"{' Bars: one standard deviation (n - 1).' if any(len(point.row.runs) > 1 for point in points) else ''}"
         f"{' Lines join what differs in weight_price alone.' if price_curves(points) else ''}"
     )
     ends = "; ".join(f"{point.row.label} {point.parameters:,.0f}, {point.error:.2f} %" for point in points)
     alt = f"Points of parameters and error on {where}: {ends}."
-    stem = f"{rows[0].letter}_{_slug(section.data)}_{_slug(network)}"
-    return [_picture("parameters", stem, figure, caption, alt)]
+    return [_picture("parameters", section, rows[0], figure, caption, alt)]
 
 
 def _lines(
@@ -194,60 +180,42 @@ def _uniform(lines: Sequence[tuple[Row, Line]]) -> dict[str, float]:
     levels: dict[str, float] = {}
     for row, _ in lines:
         sizes = row.runs[0].weights_per_layer
-        if sizes:
-            alike = len(set(sizes)) == 1
-            levels[f"uniform, K = {sizes[0]}" if alike else "uniform"] = statistics.fmean(map(log, sizes))
+        levels[f"uniform, K = {sizes[0]}" if len(set(sizes)) == 1 else "uniform"] = statistics.fmean(map(log, sizes))
     return levels
 
 
-def _sharing_pictures(
-    section: Section, row: Row, name: Callable[[Path], str]
-) -> tuple[list[Picture], list[tuple[Run, str]]]:
-    found, problems = read_assignments(row)
-    if not found:
-        return [], problems
-    stem = f"{row.letter}_{_slug(section.data)}_{_slug(row.network)}"
-    layers = found[0][0].layer_names
+def _groups_picture(section: Section, row: Row, found: Sequence[tuple[Run, Assignment]]) -> Picture:
+    layers, tasks = found[0][0].layer_names, len(section.task_names)
     shares = group_shares([assignment for _, assignment in found])
-    tasks = len(section.task_names)
     bins = size_bins(tasks)
-    cells = [[sum(layer[first - 1 : last]) for first, last in bins] for layer in shares]
+    cells = [(name, *(sum(of[low - 1 : high]) for low, high in bins)) for name, of in zip(layers, shares, strict=True)]
+    headings = ["layer", *(sizes_text(each, tasks) for each in bins)]
     where = f"{section.title}, {row.network}: {row.letter} {row.label}, n = {len(found)}"
+    figure = group_sizes_figure(shares, layers, "How many tasks share a layer", where)
     caption = (
         f"Share of tasks that share a layer's weights within a group of exactly t tasks, over the final assignments of "
         f"{len(found)} run{'s' * (len(found) != 1)} (row {row.letter})."
     )
-    header = ("layer", *(sizes_text(each, tasks) for each in bins))
-    alone = "; ".join(f"{layer} {values[0]:.0f} %" for layer, values in zip(layers, cells, strict=True))
-    pictures = [
-        _picture(
-            "groups",
-            stem,
-            group_sizes_figure(shares, layers, "How many tasks share a layer", where),
-            caption,
-            f"Stacked bars by layer for {where}. Tasks that share with nobody: {alone}. All numbers are below.",
-            Numbers(
-                header,
-                tuple((layer, *(f"{v:.1f} %" for v in values)) for layer, values in zip(layers, cells, strict=True)),
-            ),
-        )
+    alone = "; ".join(f"{name} {value:.0f} %" for name, value, *_ in cells)
+    alt = f"Stacked bars by layer for {where}. Tasks that share with no other: {alone}. All numbers are below."
+    columns: list[Column[Any]] = [
+        Column(heading, itemgetter(place), heading, "{:.1f} %" if place else "{}", text=not place)
+        for place, heading in enumerate(headings)
     ]
-    run, assignment = found[0]
-    sizes = run.weights_per_layer
-    if len(sizes) != len(layers):
-        return pictures, [*problems, (run, "its weights_per_layer does not fit its layers")]
-    figure = assignment_figure(
-        torch.tensor(assignment),
-        layers,
-        section.task_names,
-        sizes,
-        f"Which tasks share weights: {row.letter}, seed {run.seed}",
-    )
+    return _picture("groups", section, row, figure, caption, alt, Table(cells, columns))
+
+
+def _assignment_picture(
+    section: Section, row: Row, run: Run, assignment: Assignment, folder_name: Callable[[Path], str]
+) -> Picture:
+    layers, sizes = run.layer_names, run.weights_per_layer
+    title = f"Which tasks share weights: {row.letter}, seed {run.seed}"
+    figure = assignment_figure(torch.tensor(assignment), layers, section.task_names, sizes, title)
     distinct = "; ".join(f"{layer} {len(set(copies))}" for layer, copies in zip(layers, assignment, strict=True))
-    caption = f"The final assignment of one run, seed {run.seed} of row {row.letter} ({name(run.folder)})."
-    alt = f"Grid of {len(layers)} layers by {tasks} tasks, a letter for each copy. Distinct copies in use: {distinct}."
-    pictures.append(_picture("assignment", stem, figure, caption, alt))
-    return pictures, problems
+    caption = f"The final assignment of one run, seed {run.seed} of row {row.letter} ({folder_name(run.folder)})."
+    size = f"{len(layers)} layers by {len(section.task_names)} tasks"
+    alt = f"Grid of {size}, a letter for each copy. Distinct copies in use: {distinct}."
+    return _picture("assignment", section, row, figure, caption, alt)
 
 
 def _affinity_picture(section: Section, affinity: Affinity) -> Picture:
@@ -269,13 +237,15 @@ def _affinity_picture(section: Section, affinity: Affinity) -> Picture:
     )
     size = f"{len(names)} by {len(names)} tasks"
     alt = f"Matrices of {size} for {where}. The pairs that share most, mean over layers: {most}."
-    stem = f"{row.letter}_{_slug(section.data)}_{_slug(row.network)}"
-    return _picture("affinity", stem, figure, caption, alt)
+    return _picture("affinity", section, row, figure, caption, alt)
 
 
-def _picture(kind: Kind, stem: str, figure: Figure, caption: str, alt: str, numbers: Numbers | None = None) -> Picture:
+def _picture(
+    kind: Kind, section: Section, row: Row, figure: Figure, caption: str, alt: str, numbers: Table[Any] | None = None
+) -> Picture:
+    name = f"{kind}_{row.letter}_{_slug(section.data)}_{_slug(row.network)}"
     png, svg = picture_png(figure, dpi=150), picture_svg(figure)
-    return Picture(f"{kind}_{stem}", caption, alt, png, svg, float(figure.get_figwidth()), numbers)
+    return Picture(name, caption, alt, png, svg, float(figure.get_figwidth()), numbers)
 
 
 def _letters(rows: Sequence[Row]) -> str:

@@ -6,39 +6,34 @@ from collections.abc import Sequence
 from lws_lightning.records import Run
 from lws_lightning.results.grouping import Row
 
-__all__ = ["group_shares", "read_assignments", "size_bins", "sizes_text"]
+__all__ = ["Assignment", "group_shares", "read_assignments", "size_bins", "sizes_text"]
 
+Assignment = list[list[int]]
 _MAX_SIZES = 8  # so many colours can be told apart
 
 
-def read_assignments(row: Row) -> tuple[list[tuple[Run, list[list[int]]]], list[tuple[Run, str]]]:
+def read_assignments(row: Row) -> tuple[list[tuple[Run, Assignment]], list[tuple[Run, str]]]:
     """Reads the final assignment of each run of a row.
 
     Args:
         row: The row.
 
     Returns:
-        The runs, each with its `(L, T)` assignment, and the runs whose record has none that fits, with the reason.
+        The runs, each with its `(L, T)` assignment, and the runs that cannot be counted with them, with the reason.
     """
-    found: list[tuple[Run, list[list[int]]]] = []
+    found: list[tuple[Run, Assignment]] = []
     problems = []
     for run in row.runs:
-        layers, assignment = run.layer_names, run.assignment
-        first = found[0][0].layer_names if found else layers
-        if assignment is None:
+        if run.assignment is None:
             problems.append((run, "its record has no assignment"))
-            continue
-        fits = len(assignment) == len(layers) and all(len(copies) == len(run.task_names) for copies in assignment)
-        if not fits or not layers:
-            problems.append((run, "its assignment does not fit its layers and tasks"))
-        elif layers != first:
+        elif found and run.layer_names != found[0][0].layer_names:
             problems.append((run, "it has other layers than the first run of its row"))
         else:
-            found.append((run, assignment))
+            found.append((run, run.assignment))
     return found, problems
 
 
-def group_shares(assignments: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+def group_shares(assignments: Sequence[Assignment]) -> list[list[float]]:
     """Counts how many tasks share their weights within groups of each size.
 
     A task is in a group of size t at a layer if exactly t tasks, itself among them, use its copy there.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from lws_lightning.callbacks import copy_letter
+from lws_lightning.drawing import copy_letter
 from lws_lightning.records import Evaluation, Run
 
 __all__ = [
@@ -129,11 +129,6 @@ class Row:
     def errors(self, average: str) -> list[float]:
         """Returns each run's `error` or `error_task_mean` in percent, in the order of members."""
         return [float(getattr(evaluation, average)) for _, evaluation in self.members]
-
-    def task_errors(self, task: str) -> list[float | None]:
-        """Returns each run's error of a task in percent, None where it had no images."""
-        tasks = [evaluation.tasks.get(task) for _, evaluation in self.members]
-        return [None if found is None else found.error for found in tasks]
 
 
 @dataclass(frozen=True)

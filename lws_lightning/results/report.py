@@ -2,43 +2,29 @@
 
 import base64
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lws_lightning.records import Run, write_atomically
-from lws_lightning.results.affinity import Affinity, section_affinities
-from lws_lightning.results.affinity_tables import (
-    AFFINITY_EXPLAINED,
-    STABILITY_EXPLAINED,
-    affinity_rows,
-    pair_cells,
-    stability_cells,
-    stability_rows,
-)
-from lws_lightning.results.drawing import styles
+from lws_lightning.results.affinity import section_affinities
+from lws_lightning.results.affinity_tables import MAX_LAYERS, affinity_table, pair_table, stability_table
+from lws_lightning.results.document import Block, Bullets, Heading, as_markdown
+from lws_lightning.results.drawing import Style, styles
 from lws_lightning.results.figures import KINDS, Picture, section_pictures
 from lws_lightning.results.grouping import Section, Source, group_runs
-from lws_lightning.results.inference import INFERENCE_EXPLAINED, inference_cells
-from lws_lightning.results.markdown import TESTS_EXPLAINED, bullets, holm_explained, section_markdown
 from lws_lightning.results.origin import Origin, machines, row_origin, when
-from lws_lightning.results.significance import Comparison, compare, comparison_rows, significance_cells
-from lws_lightning.results.table import (
-    caption,
-    csv_text,
-    foot_notes,
-    markdown_cell,
-    markdown_table,
-    run_rows,
-    table_cells,
-    table_rows,
-)
+from lws_lightning.results.row_tables import cost_table, error_table, foot_notes, row_table, run_table
+from lws_lightning.results.significance import compare, significance_table
+from lws_lightning.results.table import Table, csv_text
 
-__all__ = ["Report", "folder_names", "make_report"]
+__all__ = ["Report", "comparison_table", "folder_names", "make_report"]
 
 _ENDINGS = ("png", "svg")
+_TABLES = ("table", "runs", "tests", "affinity", "stability")
 _A_FIGURE = re.compile(rf"({'|'.join(KINDS)})_[A-Z]+_\w+\.(png|svg)")
 
 
@@ -48,19 +34,57 @@ class Part:
 
     Attributes:
         section: Its rows.
-        comparisons: The tests.
-        pictures: The figures, none if they were not wanted.
+        errors: The table of the rows, None without a finished run.
+        notes: Sentences that belong to it.
+        folders: The run folders of each row, as sentences.
+        costs: What a prediction costs, None if no run has measured it.
+        tests: The significance tests, None if there is nothing to compare.
+        left_out: Sentences about the runs in no row.
+        sharing: Which tasks share: how far the seeds agree, and the pairs that share most; empty without figures.
+        pictures: The figures, empty if they were not wanted.
         problems: Sentences about runs that a figure has to do without.
         origins: How the runs of each row were made.
-        affinities: Which tasks share in each learned row, none if figures were not wanted.
+        files: The tables of the CSV files, by their names without ending.
     """
 
     section: Section
-    comparisons: tuple[Comparison, ...]
-    pictures: tuple[Picture, ...]
-    problems: tuple[str, ...]
-    origins: tuple[Origin, ...]
-    affinities: tuple[Affinity, ...]
+    errors: Table[Any] | None
+    notes: list[str]
+    folders: list[str]
+    costs: Table[Any] | None
+    tests: Table[Any] | None
+    left_out: list[str]
+    sharing: list[Table[Any]]
+    pictures: list[Picture]
+    problems: list[str]
+    origins: list[Origin]
+    files: dict[str, Table[Any]]
+
+    def blocks(self, figures: str | None = None) -> Iterator[Block]:
+        """Yields the part as text and tables; see `Report.blocks`."""
+        yield Heading(self.section.title)
+        if self.errors is None:
+            yield "No finished runs."
+        else:
+            yield self.errors
+            if self.notes:
+                yield "\n".join(self.notes)
+            yield Bullets("Runs in each row", self.folders)
+            if self.costs:
+                yield self.costs
+            if self.tests:
+                yield self.tests
+        if self.left_out:
+            yield Bullets("Left out", self.left_out)
+        if figures is not None:
+            yield from self.sharing
+            for picture in self.pictures:
+                yield f"![{picture.alt}]({figures}/{picture.name}.png)"
+                yield picture.caption
+                if picture.numbers:
+                    yield picture.numbers
+            if self.problems:
+                yield Bullets("Missing in the figures", self.problems)
 
 
 @dataclass(frozen=True)
@@ -72,47 +96,39 @@ class Report:
         not_read: Sentences about records that could not be read.
         machines: Sentences about versions and hardware.
         summary: How many runs, and when they ran.
-        name: How a folder is called.
     """
 
     parts: tuple[Part, ...]
     not_read: tuple[str, ...]
     machines: tuple[str, ...]
     summary: str
-    name: Callable[[Path], str]
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Sentences about runs that a figure has to do without."""
         return tuple(problem for part in self.parts for problem in part.problems)
 
-    def markdown(self, figures: str | None = None) -> str:
-        """Returns tables and tests as Markdown.
+    def blocks(self, figures: str | None = None) -> Iterator[Block]:
+        """Yields tables and tests as a document.
 
         Args:
-            figures: Where the figures lie, seen from the Markdown's file; None leaves them out.
+            figures: Where the figures lie, seen from the document; None leaves them out.
         """
-        texts = [] if figures is None else [f"# Comparison of runs\n\n{self.summary}\n"]
+        if figures is not None:
+            yield "# Comparison of runs"
+            yield self.summary
         for part in self.parts:
-            texts.append(section_markdown(part.section, part.comparisons, self.name))
-            if figures is not None:
-                if part.affinities:
-                    header, body = stability_cells(part.affinities)
-                    texts += [f"{STABILITY_EXPLAINED}\n", markdown_table(header, body, range(3))]
-                    header, body = pair_cells(part.affinities)
-                    texts += [f"{AFFINITY_EXPLAINED}\n", markdown_table(header, body, range(3))]
-                for picture in part.pictures:
-                    texts.append(f"![{markdown_cell(picture.alt)}]({figures}/{picture.name}.png)\n")
-                    texts.append(f"{markdown_cell(picture.caption)}\n")
-                    if picture.numbers:
-                        texts.append(markdown_table(picture.numbers.header, picture.numbers.body, (0,)))
-                if part.problems:
-                    texts.append(bullets("Missing in the figures", part.problems))
+            yield from part.blocks(figures)
+        if not self.parts:
+            yield "No runs."
         if self.machines:
-            texts.append("".join(f"{markdown_cell(sentence)}\n" for sentence in self.machines))
+            yield "\n".join(self.machines)
         if self.not_read:
-            texts.append(bullets("Not read", self.not_read))
-        return "\n".join(texts)
+            yield Bullets("Not read", self.not_read)
+
+    def markdown(self, figures: str | None = None) -> str:
+        """Returns tables and tests as Markdown; see `blocks`."""
+        return as_markdown(self.blocks(figures))
 
     def html(self) -> str:
         """Returns the report as one HTML document that needs no other file, no network and no script."""
@@ -124,32 +140,8 @@ class Report:
             lstrip_blocks=True,
             keep_trailing_newline=True,
         )
-        return environment.get_template("report.html.j2").render(
-            summary=self.summary,
-            parts=[
-                {
-                    "title": part.section.title,
-                    "caption": caption(part.section) if part.section.rows else "",
-                    "table": table_cells(part.section),
-                    "costs": inference_cells(part.section),
-                    "costs_explained": INFERENCE_EXPLAINED,
-                    "notes": [*foot_notes(part.section), *part.section.notes],
-                    "tests": significance_cells(part.comparisons),
-                    "tests_explained": TESTS_EXPLAINED + holm_explained(part.comparisons),
-                    "stability": stability_cells(part.affinities) if part.affinities else None,
-                    "stability_explained": STABILITY_EXPLAINED,
-                    "pairs": pair_cells(part.affinities),
-                    "pairs_explained": AFFINITY_EXPLAINED,
-                    "pictures": [(picture, _data_uri(picture)) for picture in part.pictures],
-                    "problems": part.problems,
-                    "origins": part.origins,
-                    "left_out": [each.text(self.name) for each in part.section.left_out],
-                }
-                for part in self.parts
-            ],
-            machines=self.machines,
-            not_read=self.not_read,
-        )
+        environment.filters["data_uri"] = _data_uri
+        return environment.get_template("report.html.j2").render(report=self)
 
     def write(self, folder: Path) -> list[Path]:
         """Writes `report.md`, `report.html`, the CSV files and `figures/`, each file atomically.
@@ -165,20 +157,12 @@ class Report:
         Raises:
             OSError: If a file cannot be written.
         """
-        sections = [part.section for part in self.parts]
-        tests = [row for part in self.parts for row in comparison_rows(part.section, part.comparisons, self.name)]
         files: dict[str, str | bytes] = {}
         for part in self.parts:
             for picture in part.pictures:
                 files |= {f"figures/{picture.name}.{ending}": getattr(picture, ending) for ending in _ENDINGS}
-        files["table.csv"] = csv_text(table_rows(sections, self.name))
-        files["runs.csv"] = csv_text(run_rows(sections, self.name))
-        files["tests.csv"] = csv_text(tests)
-        pairs = [row for part in self.parts for row in affinity_rows(part.section, part.affinities)]
-        files["affinity.csv"] = csv_text(pairs)
-        files["stability.csv"] = csv_text(
-            [row for part in self.parts for row in stability_rows(part.section, part.affinities)]
-        )
+        for name in _TABLES:
+            files[f"{name}.csv"] = csv_text(part.files[name] for part in self.parts)
         files["report.md"] = self.markdown("figures")
         files["report.html"] = self.html()
         for name, content in files.items():
@@ -187,6 +171,25 @@ class Report:
             if _A_FIGURE.fullmatch(path.name) and f"figures/{path.name}" not in files:
                 path.unlink(missing_ok=True)
         return [folder / name for name in files]
+
+
+def comparison_table(runs: Sequence[Run], problems: Sequence[str] = (), source: Source = "auto") -> str:
+    """Makes a table for each data set, with a row for each network and method over its seeds, and tests.
+
+    Only finished runs that were measured alike (same kind of evaluation, step and number of images) are
+    averaged. Every other run is named below the table, with the reason. Runs that differ in an option of the
+    method are rows of their own. Of runs with the same seed and options only the last one counts.
+
+    Args:
+        runs: What `load_runs` returned.
+        problems: Sentences of `load_runs`, repeated at the end.
+        source: `test` for what `test` measured, `curve` for the last evaluation of the training; `auto` is `test`
+            where all finished runs of a data set have one, otherwise `curve`.
+
+    Returns:
+        Markdown. Errors in percent, mean ± standard deviation (n - 1) over runs; one run shows just its value.
+    """
+    return replace(make_report(runs, problems, source=source, figures=False), machines=()).markdown()
 
 
 def make_report(
@@ -206,16 +209,10 @@ def make_report(
         source: As in `group_runs`.
         figures: False draws none.
     """
-    name = folder_names(folders)
+    folder_name = folder_names(folders)
     sections = group_runs(runs, source)
     looks = styles(sections)
-    parts = []
-    for section in sections:
-        affinities = section_affinities(section) if figures else []
-        pictures, problems = section_pictures(section, looks, name, affinities) if figures else ([], [])
-        origins = tuple(row_origin(row, name) for row in section.rows)
-        comparisons = tuple(compare(section))
-        parts.append(Part(section, comparisons, tuple(pictures), tuple(problems), origins, tuple(affinities)))
+    parts = [_part(section, looks, folder_name, figures) for section in sections]
     averaged = sum(len(row.members) for section in sections for row in section.rows)
     rows = sum(len(section.rows) for section in sections)
     left_out = len(runs) - averaged
@@ -224,24 +221,48 @@ def make_report(
     if days:
         summary += f" Trained {days} (UTC)."
     shortened = tuple(_shortened(sentence, folders) for sentence in not_read)
-    return Report(tuple(parts), shortened, tuple(machines(sections)), summary, name)
+    return Report(tuple(parts), shortened, tuple(machines(sections)), summary)
+
+
+def _part(section: Section, looks: Mapping[str, Style], folder_name: Callable[[Path], str], figures: bool) -> Part:
+    comparisons = compare(section)
+    tests = significance_table(section, comparisons, folder_name)
+    affinities = section_affinities(section) if figures else []
+    pictures, problems = section_pictures(section, looks, folder_name, affinities) if figures else ([], [])
+    sharing: list[Table[Any]] = [stability_table(section, affinities, MAX_LAYERS), pair_table(section, affinities)]
+    return Part(
+        section=section,
+        errors=error_table(section) if section.rows else None,
+        notes=[*foot_notes(section), *section.notes],
+        folders=[f"{row.letter}: {', '.join(folder_name(run.folder) for run in row.runs)}" for row in section.rows],
+        costs=cost_table(section),
+        tests=tests if comparisons else None,
+        left_out=[each.text(folder_name) for each in section.left_out],
+        sharing=sharing if affinities else [],
+        pictures=pictures,
+        problems=problems,
+        origins=[row_origin(row, folder_name) for row in section.rows],
+        files={
+            "table": row_table(section, folder_name),
+            "runs": run_table(section, folder_name),
+            "tests": tests,
+            "affinity": affinity_table(section, affinities),
+            "stability": stability_table(section, affinities),
+        },
+    )
 
 
 def folder_names(folders: Sequence[str | Path]) -> Callable[[Path], str]:
-    """Says how to call run folders.
+    """Returns a function that says what the folder of a run is called, given the folders that were searched.
 
-    Args:
-        folders: Where they were looked for.
-
-    Returns:
-        A function of a path: its part below the only folder; of several, with that folder's name in front where
-        these names differ; otherwise the path itself.
+    It is the path below the only folder; of more than one, with that folder's name in front where these names differ;
+    otherwise the path itself.
     """
     bases = [Path(folder).parent if Path(folder).is_file() else Path(folder) for folder in folders]
     names = [base.resolve().name for base in bases]
     distinct = len(set(names)) == len(names)
 
-    def name(path: Path) -> str:
+    def folder_name(path: Path) -> str:
         for base, own in zip(bases, names, strict=True):
             if path == base or (path.is_relative_to(base) and (distinct or len(bases) == 1)):
                 below = path.relative_to(base).as_posix()
@@ -250,7 +271,7 @@ def folder_names(folders: Sequence[str | Path]) -> Callable[[Path], str]:
                 return below if len(bases) == 1 else f"{own}/{below}"
         return path.as_posix()
 
-    return name
+    return folder_name
 
 
 def _shortened(sentence: str, folders: Sequence[str | Path]) -> str:

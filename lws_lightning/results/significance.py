@@ -1,25 +1,25 @@
 """Mann-Whitney U tests: is the error of learned sharing less than that of another method?"""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lws_lightning.results.grouping import Row, Section, training_differences
+from lws_lightning.results.table import Column, Table
 
 __all__ = [
     "AVERAGES",
     "Comparison",
     "compare",
-    "comparison_rows",
     "fewest_runs",
     "holm",
     "least_p",
     "mann_whitney",
-    "significance_cells",
+    "significance_table",
 ]
 
 AVERAGES = {"error": "all images", "error_task_mean": "task mean"}
@@ -59,12 +59,17 @@ class Comparison:
     refused: str = ""
     remarks: tuple[str, ...] = ()
 
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The numbers of runs, first of the learned row."""
+        return len(self.learned.members), len(self.baseline.members)
+
 
 def compare(section: Section) -> list[Comparison]:
     """Tests each learned row against each row of another method with the same network, and against the plain one.
 
     The plain learned row is the one that departs least from the default values of the options, which are the paper's;
-    where several depart equally little there is none.
+    where more than one departs equally little there is none.
 
     Args:
         section: Rows of one data set.
@@ -200,62 +205,59 @@ def _other_options(one: Row, other: Row) -> list[str]:
     return sorted(n for n in names - {"weights_per_layer"} if one.options.get(n) != other.options.get(n))
 
 
-def significance_cells(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
-    """Returns the header and the cells of a table of tests; p (Holm) only where there are several."""
-    several = any(sum(c.p is not None for c in comparisons if c.average == average) > 1 for average in AVERAGES)
-    header = ["learned", "against", "error", "n", "U", "p", *(["p (Holm)"] if several else []), "least p", "method"]
-    body = []
-    for test in comparisons:
-        n, m = len(test.learned.members), len(test.baseline.members)
-        body.append(
-            [
-                f"{test.learned.letter} {test.learned.method}",
-                f"{test.baseline.letter} {test.baseline.method}",
-                AVERAGES[test.average],
-                f"{n}, {m}",
-                "-" if test.u is None else f"{test.u:g} of {n * m}",
-                _p(test.p),
-                *([_p(test.p_holm)] if several else []),
-                _p(test.least_p),
-                "; ".join((test.refused or test.method, *test.remarks)),
-            ]
-        )
-    return header, body
+def significance_table(
+    section: Section, comparisons: Sequence[Comparison], folder_name: Callable[[Path], str] = str
+) -> Table[Comparison]:
+    """Returns the tests of a section as a table; readers see p (Holm) only where it corrects for more than one test.
 
-
-def comparison_rows(
-    section: Section, comparisons: Sequence[Comparison], name: Callable[[Path], str] = str
-) -> list[dict[str, Any]]:
-    """Returns the tests of a section as the rows of a CSV table, unrounded; `name` says how a folder is called."""
-    return [
-        {
-            "data": section.data,
-            "data_options": section.variant,
-            "network": test.learned.network,
-            "learned_row": test.learned.letter,
-            "learned": test.learned.label,
-            "baseline_row": test.baseline.letter,
-            "baseline": test.baseline.label,
-            "average": test.average,
-            "alternative": "learned less",
-            "n_learned": len(test.learned.members),
-            "n_baseline": len(test.baseline.members),
-            "u": test.u,
-            "p": test.p,
-            "p_holm": test.p_holm,
-            "holm_tests": sum(other.p is not None and other.average == test.average for other in comparisons),
-            "least_p": test.least_p,
-            "method": test.method,
-            "refused": test.refused,
-            "remarks": "; ".join(test.remarks),
-            "learned_runs": [name(run.folder) for run in test.learned.runs],
-            "baseline_runs": [name(run.folder) for run in test.baseline.runs],
-        }
-        for test in comparisons
+    `comparisons` is what `compare` returned for the section, `folder_name` says what a folder is called.
+    """
+    tested = Counter(test.average for test in comparisons if test.p is not None)
+    most = max(tested.values(), default=0)
+    caption = (
+        "Is the error of learned sharing less? One-sided Mann-Whitney U tests. U counts the pairs of runs in which the "
+        "learned one has the greater error. Least p is the smallest that so many runs can give."
+    )
+    if most > 1:
+        caption += f" p (Holm) is corrected for the {most} tests here of the same kind of error."
+    columns: list[Column[Comparison]] = [
+        Column("data", lambda test: section.data),
+        Column("data_options", lambda test: section.variant),
+        Column("network", lambda test: test.learned.network),
+        Column("learned_row", lambda test: test.learned.letter),
+        Column("learned", lambda test: test.learned.label),
+        Column("less", lambda test: f"{test.learned.letter} {test.learned.method}", "learned", text=True, csv=False),
+        Column("baseline_row", lambda test: test.baseline.letter),
+        Column("baseline", lambda test: test.baseline.label),
+        Column("than", lambda test: f"{test.baseline.letter} {test.baseline.method}", "against", text=True, csv=False),
+        Column("average", lambda test: test.average, "error", AVERAGES.__getitem__, text=True),
+        Column("alternative", lambda test: "learned less"),
+        Column("n_learned", lambda test: test.numbers[0]),
+        Column("n_baseline", lambda test: test.numbers[1]),
+        Column("n", lambda test: "{}, {}".format(*test.numbers), "n", csv=False),
+        Column("u", lambda test: test.u),
+        Column("u_of", _u_text, "U", csv=False),
+        Column("p", lambda test: test.p, "p", _p_text),
+        Column("p_holm", lambda test: test.p_holm, "p (Holm)" if most > 1 else "", _p_text),
+        Column("holm_tests", lambda test: tested[test.average]),
+        Column("least_p", lambda test: test.least_p, "least p", _p_text),
+        Column("method", lambda test: test.method),
+        Column("refused", lambda test: test.refused),
+        Column("remarks", lambda test: "; ".join(test.remarks)),
+        Column("how", _how, "method", text=True, csv=False),
+        Column("learned_runs", lambda test: [folder_name(run.folder) for run in test.learned.runs]),
+        Column("baseline_runs", lambda test: [folder_name(run.folder) for run in test.baseline.runs]),
     ]
+    return Table(comparisons, columns, caption, keys=3)
 
 
-def _p(value: float | None) -> str:
-    if value is None:
-        return "-"
+def _u_text(test: Comparison) -> str | None:
+    return None if test.u is None else f"{test.u:g} of {math.prod(test.numbers)}"
+
+
+def _how(test: Comparison) -> str:
+    return "; ".join((test.refused or test.method, *test.remarks))
+
+
+def _p_text(value: float) -> str:
     return f"{value:.4f}" if value >= 0.0001 else f"{value:.1e}"

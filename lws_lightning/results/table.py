@@ -1,204 +1,147 @@
-"""The rows of a comparison as the cells of a table, in Markdown and as CSV."""
+"""One table: as Markdown, as CSV, in a terminal, and as cells for HTML."""
 
 import csv
 import io
 import json
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
-from lws_lightning.results.cells import mean_cell, mean_deviation_cell
-from lws_lightning.results.grouping import Row, Section, deviation
-from lws_lightning.results.inference import inference_quantities
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as RichTable
+from rich.text import Text
 
-__all__ = [
-    "caption",
-    "csv_text",
-    "foot_notes",
-    "markdown_cell",
-    "markdown_table",
-    "run_rows",
-    "table_cells",
-    "table_rows",
-]
+__all__ = ["Column", "Table", "csv_text", "escape_cell"]
 
-MAX_TASKS = 8  # with more tasks their columns do not fit a terminal
-_MARKS = "*†‡§¶"
+Item = TypeVar("Item")
+_WIDEST_TEXT = 40  # characters; longer cells continue below in a terminal
 
 
-def caption(section: Section) -> str:
-    """Says what the numbers of a table are."""
-    return f"Error in percent: {section.key}. Mean ± standard deviation (n - 1) over n runs."
+@dataclass(frozen=True)
+class Column(Generic[Item]):
+    """What a table says of each of its items.
 
-
-def table_cells(section: Section) -> tuple[list[str], list[list[str]]]:
-    """Returns the header and the cells of a section's table, the first three columns being text.
-
-    Each task has a column where there are at most 8. One run shows just its value; a value that not all runs of a
-    row have is a dash.
+    Attributes:
+        name: Identifies the column in its table, and names it in CSV.
+        value: Of an item. In CSV a list is written as JSON, numbers with all digits, None as nothing.
+        heading: For readers; a column without one is in the CSV file alone.
+        format: Makes the cell for readers: a format such as `{:.2f}`, or a function of the value. None is a dash.
+        text: Whether cells are text, to the left, and not numbers, to the right.
+        csv: False keeps the column out of the CSV file.
     """
-    tasks = section.task_names if len(section.task_names) <= MAX_TASKS else ()
-    header = [
-        *("row", "network", "method", "n", *tasks),
-        *("task mean", "all images", "parameters", "seconds", "s/step"),
-    ]
-    marks = _marks(section)
-    return header, [_cells(row, tasks, marks.get(row.letter, "")) for row in section.rows]
+
+    name: str
+    value: Callable[[Item], Any]
+    heading: str = ""
+    format: str | Callable[[Any], str] = "{}"
+    text: bool = False
+    csv: bool = True
+
+    def cell(self, item: Item) -> str:
+        """Returns what a reader sees of an item."""
+        value = self.value(item)
+        if value is None:
+            return "-"
+        return self.format.format(value) if isinstance(self.format, str) else self.format(value)
 
 
-def foot_notes(section: Section) -> list[str]:
-    """Explains the marks in a section's table: rows that were measured otherwise than most."""
-    marks = _marks(section)
-    texts = {mark: str(row.key) for row in section.rows if (mark := marks.get(row.letter))}
-    return [f"{mark} {text}, not to be compared with the other rows." for mark, text in texts.items()]
+@dataclass(frozen=True)
+class Table(Generic[Item]):
+    """Items by columns.
 
-
-def _marks(section: Section) -> dict[str, str]:
-    odd = [key for key in dict.fromkeys(row.key for row in section.rows) if key != section.key]
-    marks = {key: _MARKS[i % len(_MARKS)] * (i // len(_MARKS) + 1) for i, key in enumerate(odd)}
-    return {row.letter: marks[row.key] for row in section.rows if row.key in marks}
-
-
-def _cells(row: Row, tasks: Sequence[str], mark: str) -> list[str]:
-    return [
-        row.letter,
-        row.network,
-        f"{row.label} {mark}".strip(),
-        str(len(row.members)),
-        *(mean_deviation_cell(row.task_errors(task)) for task in tasks),
-        mean_deviation_cell(row.errors("error_task_mean")),
-        mean_deviation_cell(row.errors("error")),
-        f"{statistics.fmean(run.parameters_in_use for run in row.runs):,.0f}",
-        mean_cell([run.seconds for run in row.runs], "{:,.0f}"),
-        mean_cell([run.seconds_per_step for run in row.runs], "{:.3g}"),
-    ]
-
-
-def markdown_table(header: Sequence[str], body: Sequence[Sequence[str]], texts: Iterable[int]) -> str:
-    """Writes a Markdown table whose columns line up.
-
-    Args:
-        header: Names of the columns.
-        body: Rows of cells.
-        texts: Which columns are text; the others are numbers, to the right.
+    Attributes:
+        items: One for each row.
+        columns: What is said of each.
+        caption: Explains the table to readers, may be empty.
+        keys: So many columns at the left say which row it is; a terminal repeats them where a table is too wide.
     """
-    left = set(texts)
-    escaped = [[markdown_cell(cell) for cell in row] for row in (header, *body)]
-    widths = [max(3, *(len(row[column]) for row in escaped)) for column in range(len(header))]
 
-    def line(row: Sequence[str]) -> str:
-        pairs = enumerate(zip(row, widths, strict=True))
-        return f"| {' | '.join(cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in pairs)} |\n"
+    items: Sequence[Item]
+    columns: Sequence[Column[Item]]
+    caption: str = ""
+    keys: int = 1
 
-    rule = ["-" * w if i in left else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
-    return line(escaped[0]) + f"| {' | '.join(rule)} |\n" + "".join(map(line, escaped[1:]))
+    @property
+    def shown(self) -> list[Column[Item]]:
+        """The columns for readers."""
+        return [column for column in self.columns if column.heading]
 
+    @property
+    def cells(self) -> list[list[str]]:
+        """What readers see: for each item the cells of `shown`."""
+        return [[column.cell(item) for column in self.shown] for item in self.items]
 
-def markdown_cell(text: str) -> str:
-    """Escapes what would end a cell or begin HTML."""
-    return " ".join(text.split()).replace("|", r"\|").replace("<", r"\<")
+    def select(self, names: Iterable[str], caption: str = "") -> "Table[Item]":
+        """Returns a table with some of the columns, in the order of their names."""
+        columns = {column.name: column for column in self.columns}
+        return replace(self, columns=[columns[name] for name in names], caption=caption)
 
+    def records(self) -> list[dict[str, Any]]:
+        """Returns for each item its values by the name of the column, as CSV holds them."""
+        return [{column.name: column.value(item) for column in self.columns if column.csv} for item in self.items]
 
-def table_rows(sections: Sequence[Section], name: Callable[[Path], str] = str) -> list[dict[str, Any]]:
-    """Returns all rows as those of a CSV table, unrounded.
+    def markdown(self) -> str:
+        """Returns a Markdown table whose columns line up."""
+        escaped = [[escape_cell(cell) for cell in row] for row in ([c.heading for c in self.shown], *self.cells)]
+        widths = [max(3, *map(len, cells)) for cells in zip(*escaped, strict=True)]
+        rule = [
+            "-" * width if column.text else "-" * (width - 1) + ":"
+            for column, width in zip(self.shown, widths, strict=True)
+        ]
+        aligned = [
+            [
+                cell.ljust(width) if column.text else cell.rjust(width)
+                for column, cell, width in zip(self.shown, row, widths, strict=True)
+            ]
+            for row in escaped
+        ]
+        return "".join(f"| {' | '.join(row)} |\n" for row in (aligned[0], rule, *aligned[1:]))
 
-    Args:
-        sections: What `group_runs` returned.
-        name: How a folder is called.
+    def in_terminal(self, console: Console) -> list[RichTable]:
+        """Returns tables that fit a terminal, one below the other, each with as many columns as its width allows."""
+        keys, rest = self.shown[: self.keys], self.shown[self.keys :]
+        wide = console.options.update(width=100_000)
+        views: list[list[Column[Item]]] = [[]]
+        for column in rest:
+            wider = Measurement.get(console, wide, self._rich([*keys, *views[-1], column])).maximum
+            if views[-1] and wider > console.width:
+                views.append([])
+            views[-1].append(column)
+        return [self._rich([*keys, *view]) for view in views]
 
-    Returns:
-        For each quantity its mean, deviation (n - 1, None for one run) and n, the number of runs that have it.
-    """
-    found = []
-    for section in sections:
-        for row in section.rows:
-            values = _quantities(section, row)
-            found.append(
-                {
-                    **_origin(section, row),
-                    "measured": row.key.prefix,
-                    "step": row.key.step,
-                    "images": row.key.images,
-                    "n": len(row.members),
-                    "diverged": len(row.diverged),
-                    "seeds": list(row.seeds),
-                    "runs": [name(run.folder) for run in row.runs],
-                    **{k: v for quantity, of in values.items() for k, v in _summary(quantity, of).items()},
-                }
+    def _rich(self, columns: Sequence[Column[Item]]) -> RichTable:
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        for column in columns:
+            table.add_column(
+                Text(column.heading),
+                justify="left" if column.text else "right",
+                overflow="fold",
+                max_width=_WIDEST_TEXT if column.text else None,
+                no_wrap=not column.text,
             )
-    return found
+        for item in self.items:
+            table.add_row(*(Text(column.cell(item)) for column in columns))
+        return table
 
 
-def run_rows(sections: Sequence[Section], name: Callable[[Path], str] = str) -> list[dict[str, Any]]:
-    """Returns the runs behind the rows as those of a CSV table, unrounded, for statistics of one's own.
-
-    Args:
-        sections: What `group_runs` returned.
-        name: How a folder is called.
-
-    Returns:
-        For each run its row, seed and folder, and the quantities of which `table_rows` has the mean.
-    """
-    found = []
-    for section in sections:
-        for row in section.rows:
-            values = _quantities(section, row)
-            for index, (run, measured) in enumerate(row.members):
-                found.append(
-                    {
-                        **_origin(section, row),
-                        "seed": run.seed,
-                        "run": name(run.folder),
-                        "measured": measured.prefix,
-                        "step": measured.step,
-                        "images": measured.images,
-                        **{quantity: of[index] for quantity, of in values.items()},
-                    }
-                )
-    return found
-
-
-def _origin(section: Section, row: Row) -> dict[str, Any]:
-    changed = row.changed_options.items()
-    return {
-        "row": row.letter,
-        "data": section.data,
-        "data_options": section.variant,
-        "network": row.network,
-        "method": row.method,
-        "options": ", ".join(f"{name}={value}" for name, value in changed),
-    }
-
-
-def _quantities(section: Section, row: Row) -> dict[str, Sequence[float | None]]:
-    """Returns what is measured of a row's runs, in their order; None where a run does not have it."""
-    return {
-        "error": row.errors("error"),
-        "error_task_mean": row.errors("error_task_mean"),
-        "parameters_in_use": [run.parameters_in_use for run in row.runs],
-        "seconds": [run.seconds for run in row.runs],
-        "seconds_per_step": [run.seconds_per_step for run in row.runs],
-        **inference_quantities(row),
-        **{f"error/{task}": row.task_errors(task) for task in section.task_names},
-    }
-
-
-def _summary(quantity: str, values: Sequence[float | None]) -> dict[str, float | int | None]:
-    known = [value for value in values if value is not None]
-    mean = statistics.fmean(known) if known else None
-    return {f"{quantity}/mean": mean, f"{quantity}/deviation": deviation(known), f"{quantity}/n": len(known)}
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Writes rows as CSV: all their columns, numbers not rounded, lists as JSON, None empty. No rows give no text."""
-    if not rows:
+def csv_text(tables: Iterable[Table[Any]]) -> str:
+    """Writes tables below each other as one CSV file with the columns of all; tables without rows give no text."""
+    records = [record for table in tables for record in table.records()]
+    if not records:
         return ""
-    columns = list(dict.fromkeys(column for row in rows for column in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer = csv.DictWriter(
+        text, list(dict.fromkeys(name for record in records for name in record)), lineterminator="\n"
+    )
     writer.writeheader()
-    for row in rows:
-        plain = {k: json.dumps(v, ensure_ascii=False) if isinstance(v, list) else v for k, v in row.items()}
-        writer.writerow(plain)
+    for record in records:
+        lists = {k: json.dumps(v, ensure_ascii=False) for k, v in record.items() if isinstance(v, list)}
+        writer.writerow(record | lists)
     return text.getvalue()
+
+
+def escape_cell(text: str) -> str:
+    """Escapes what would end a cell of a Markdown table, or begin HTML."""
+    return " ".join(text.split()).replace("|", r"\|").replace("<", r"\<")

@@ -4,12 +4,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lws_lightning.callbacks import literal_text
-from lws_lightning.results.drawing import Style, legend_panel
+from lws_lightning.drawing import literal_text
+from lws_lightning.results.drawing import Style, count_along, legend_panel
 from lws_lightning.results.grouping import Row, deviation
 
 __all__ = ["Point", "price_curves", "tradeoff_figure", "tradeoff_points"]
@@ -55,37 +55,23 @@ def price_curves(points: Sequence[Point]) -> list[list[Point]]:
 
 @literal_text()
 def tradeoff_figure(points: Sequence[Point], looks: Mapping[str, Style], title: str, subtitle: str) -> Figure:
-    """Draws the error against the parameters in use, with the deviations of both; lines join the prices of one method.
-
-    Args:
-        points: What `tradeoff_points` returned, not empty.
-        looks: Styles by row letter.
-        title: First line.
-        subtitle: Second line.
-    """
+    """Draws the error against the parameters in use, with deviations of both; lines join the prices of one method."""
     labels = [f"{point.row.letter} {point.row.label}, n = {len(point.row.runs)}" for point in points]
-    styles = [looks[point.row.letter] for point in points]
-    markers = [style.marker or "o" for style in styles]
-    handles = [
-        {"color": style.colour, "marker": marker, "linestyle": "", "markersize": 6}
-        for style, marker in zip(styles, markers, strict=True)
+    dots: list[dict[str, Any]] = [
+        {"color": style.colour, "marker": style.marker or "o", "linestyle": "", "markersize": 6}
+        for style in (looks[point.row.letter] for point in points)
     ]
-    figure, axes = legend_panel(labels, handles, title, subtitle, "error over all images (%)")
+    sheet, axes = legend_panel(labels, dots, "error over all images (%)")
     for curve in price_curves(points):
         xs, ys = [point.parameters for point in curve], [point.error for point in curve]
         axes.plot(xs, ys, color=looks[curve[0].row.letter].colour, linewidth=1.0, alpha=0.6)
-    for point, style, marker in zip(points, styles, markers, strict=True):
+    for point, dot in zip(points, dots, strict=True):
         wide, high = (value or 0.0 for value in point.deviations)
-        axes.errorbar(
-            point.parameters, point.error, yerr=high, xerr=wide, color=style.colour, marker=marker, markersize=6,
-            elinewidth=0.9, capsize=2, linestyle="",
-        )  # fmt: skip
+        axes.errorbar(point.parameters, point.error, yerr=high, xerr=wide, elinewidth=0.9, capsize=2, **dot)
     axes.set_xlim(left=0)
     axes.margins(x=0.08, y=0.12)
-    axes.set_xlabel("parameters in use, all tasks", size=9)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    return figure
+    count_along(axes, "parameters in use, all tasks")
+    return sheet.finish(title, subtitle)
 
 
 def _price(point: Point) -> float:

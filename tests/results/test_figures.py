@@ -6,7 +6,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
-from lws_lightning.callbacks import picture_svg
+from lws_lightning.drawing import picture_svg
 from lws_lightning.results import load_runs
 from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.curves import band
@@ -118,7 +118,7 @@ def test_pictures_of_a_section(write_study, tmp_path):
     assert "rows A, B, C" in error.caption
     assert "full 20.50 %; none 16.00 %; learned 11.00 %" in error.alt
     assert "0.600 to 0.110 nats" in entropy.alt
-    assert groups.numbers.body == (("conv", "66.7 %", "33.3 %"),)
+    assert groups.numbers.cells == [["conv", "66.7 %", "33.3 %"]]
     assert "Share of 3 seeds" in affinity.caption
     assert "low and high 33 %" in affinity.alt
     assert "seed 0 of row C (seed0)" in assignment.caption
@@ -146,12 +146,20 @@ def test_curves_that_diverged_leave_a_gap(write_run, tmp_path):
     assert_legible(entropy_figure([Line("A", full.style, band(runs), runs)], {}, "title", "subtitle"))
 
 
-def test_one_task_and_a_record_whose_weight_sets_do_not_fit(write_run, tmp_path):
-    write_run("a", task_names=["low"], assignment=[[0]], weights_per_layer=[])
+def test_one_task_has_no_affinity(write_run, tmp_path):
+    write_run("a", task_names=["low"], assignment=[[0]])
+    sections = group_runs(load_runs([tmp_path])[0])
+    pictures, problems = section_pictures(sections[0], styles(sections), affinities=section_affinities(sections[0]))
+    assert [picture.name.split("_")[0] for picture in pictures] == ["groups", "assignment"]
+    assert problems == [f"{tmp_path / 'a'}: has no curve.csv. The curves go on without it."]
+
+
+def test_runs_without_an_assignment_have_no_figures_of_the_sharing(write_run, tmp_path):
+    write_run("a", assignment=None)
     sections = group_runs(load_runs([tmp_path])[0])
     pictures, problems = section_pictures(sections[0], styles(sections))
-    assert [picture.name.split("_")[0] for picture in pictures] == ["groups"]
-    assert "its weights_per_layer does not fit its layers" in problems[-1]
+    assert pictures == []
+    assert problems[-1].endswith("its record has no assignment. The figures of the sharing go on without it.")
 
 
 def test_names_that_look_like_formulas_are_drawn_as_they_are(write_study, tmp_path):

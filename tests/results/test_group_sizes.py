@@ -44,14 +44,13 @@ def test_bins_hold_each_size_once():
     assert sizes_text((3, 3), 3) == "all 3"
 
 
-def test_runs_without_a_fitting_assignment_are_named(write_run, tmp_path):
+def test_runs_without_an_assignment_or_with_other_layers_are_named(write_run, tmp_path):
     write_run("a", assignment=[[0, 1]])
     write_run("b", seed=1, assignment=None)
-    write_run("c", seed=2, assignment=[[0, 1], [0, 1]])
-    write_run("d", seed=3, layer_names=["other"])
-    write_run("e", seed=4, assignment=[[1, 1]])
+    write_run("c", seed=2, layer_names=["other"])
+    write_run("d", seed=3, assignment=[[1, 1]])
     (section,) = group_runs(load_runs([tmp_path])[0])
     found, problems = read_assignments(section.rows[0])
-    assert [(run.folder.name, assignment) for run, assignment in found] == [("a", [[0, 1]]), ("e", [[1, 1]])]
-    assert [run.folder.name for run, _ in problems] == ["b", "c", "d"]
-    assert "other layers" in problems[2][1]
+    assert [(run.folder.name, assignment) for run, assignment in found] == [("a", [[0, 1]]), ("d", [[1, 1]])]
+    assert [run.folder.name for run, _ in problems] == ["b", "c"]
+    assert "other layers" in problems[1][1]

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from rich.cells import cell_len
 
 from lws_lightning.results import load_runs, report
 from lws_lightning.results.figures import KINDS
@@ -79,7 +80,7 @@ def test_files(study, capsys):
     assert [(each["row"], each["layer"], each["share_of_seeds"]) for each in pairs] == [
         *(("C", "conv", "0.5"), ("C", "all layers", "0.5"), ("D", "conv", "0.0"), ("D", "all layers", "0.0")),
     ]
-    assert "| C   | learned | low and high" in markdown
+    assert "| C   | learned |   4 | low and high" in markdown
     stable = list(csv.DictReader((out / "stability.csv").open(encoding="utf-8")))
     assert [each["n"] for each in stable] == ["4", "4", "1", "1"]
     assert [each["rand"][:6] for each in stable] == ["0.3333", "0.3333", "", ""]
@@ -152,6 +153,18 @@ def test_without_out_nothing_is_written(study, capsys):
     assert "figures/" not in printed
 
 
+def test_a_terminal_gets_tables_that_fit_it(study, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    report([str(study)])
+    printed = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)  # without colours
+    assert max(map(cell_len, printed.splitlines())) <= 80
+    assert "| --" not in printed
+    assert "<b>odd</b> & | co" in printed
+    for heading in ("Digits, 2 tasks", "Runs in each row:", "Left out:", "p (Holm)", "least p", "s/step"):
+        assert heading in printed
+
+
 def test_errors(study, tmp_path_factory):
     with pytest.raises(SystemExit, match="is a file; give a folder"):
         report([str(study), "--out", str(study / "odd/result.json")])
@@ -169,6 +182,12 @@ def test_only_unfinished_runs(write_run, tmp_path):
     assert "No finished runs." in Reader(result.html()).text
     result.write(tmp_path / "out")
     assert (tmp_path / "out/table.csv").read_text() == ""
+
+
+def test_no_runs(tmp_path):
+    result = make_report([], [f"{tmp_path}: no result.json in it."])
+    assert result.markdown().startswith("No runs.")
+    assert (tmp_path / "out/report.html") in result.write(tmp_path / "out")
 
 
 def test_folders_are_relative_to_the_one_given(write_run, tmp_path, monkeypatch):

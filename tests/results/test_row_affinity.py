@@ -9,8 +9,8 @@ from sklearn.metrics import adjusted_rand_score, rand_score
 
 from lws_lightning.results import load_runs, make_report
 from lws_lightning.results.affinity import section_affinities, stability, task_order
-from lws_lightning.results.affinity_tables import pair_cells, stability_cells
-from lws_lightning.results.grouping import group_runs
+from lws_lightning.results.affinity_tables import pair_table, stability_table
+from lws_lightning.results.grouping import Section, group_runs
 
 
 def drawn(runs, layers, tasks, copies, seed=0):
@@ -122,22 +122,29 @@ def affinities_of(write_run, measured, tmp_path, assignments, **changes):
     return section_affinities(section)
 
 
+def cells(make_table, found, **options):
+    """Header and cells of a table of affinities; the section gives columns for CSV alone."""
+    table = make_table(Section("Digits", "", (), (), None, (), ()), [found], **options)
+    return [column.heading for column in table.shown], table.cells
+
+
 def test_shares_and_pairs(affinities):
     assignments = [[[0, 0, 1], [2, 1, 1]], [[2, 2, 2], [0, 1, 2]], [[1, 1, 0], [0, 1, 0]], [[0, 1, 1], [0, 1, 2]]]
     (found,) = affinities(assignments)
     for layer, one, other in product(range(2), range(3), range(3)):
         loop = sum(each[layer][one] == each[layer][other] for each in assignments) / 4
         assert found.shares[layer, one, other] == loop
-    assert found.probable is None  # records of older versions do not hold it
+    assert found.probable is None  # the records do not hold it
     assert found.pairs() == [(0, 1), (1, 2), (0, 2)]
-    header, body = pair_cells([found])
-    assert header == ["row", "method", "tasks", "n", "mean", "layer0", "layer1", "under pi"]
-    assert body[0] == ["A", "learned", "t0 and t1", "4", "37.5 %", "75 %", "0 %", "-"]
-    header, body = stability_cells([found])
+    header, body = cells(pair_table, found)
+    assert header == ["row", "method", "n", "tasks", "mean", "layer0", "layer1", "under pi"]
+    assert body[0] == ["A", "learned", "4", "t0 and t1", "37.5 %", "75 %", "0 %", "-"]
+    header, body = cells(stability_table, found)
     assert [row[2:5] for row in body] == [
-        *(["layer0", "4", "50.0 %"], ["layer1", "4", "16.7 %"], ["all layers", "4", "33.3 %"]),
+        *(["4", "layer0", "50.0 %"], ["4", "layer1", "16.7 %"], ["4", "all layers", "33.3 %"]),
     ]
     assert {row[header.index("uniform")] for row in body} == {"33.3 %"}
+    assert [row[3] for row in cells(stability_table, found, most_layers=1)[1]] == ["all layers"]
 
 
 def test_probabilities_of_the_records(affinities):
@@ -155,14 +162,13 @@ def test_probabilities_of_the_records(affinities):
                 for copy in range(run[layer].shape[1])
             )
             assert found.probable[layer, one, other] == pytest.approx(loop / 2, abs=1e-6)
-    assert pair_cells([found])[1][0][-1] == f"{100 * found.probable.mean(0)[found.pairs()[0]]:.1f} %"
+    assert cells(pair_table, found)[1][0][-1] == f"{100 * found.probable.mean(0)[found.pairs()[0]]:.1f} %"
 
 
-@pytest.mark.parametrize("damage", [None, [[[0.5]]], [[[1.0]] * 3], [[[0.5, 0.5]] * 2, [[1.0]] * 2]])
-def test_a_record_without_fitting_probabilities_leaves_them_out(affinities, damage):
+def test_a_run_without_probabilities_leaves_them_out(affinities):
     good = [[[0.5, 0.5]] * 3] * 2
     assignments = [[[0, 1, 1], [1, 1, 0]]] * 2
-    (found,) = affinities(assignments, probabilities=[good, damage])
+    (found,) = affinities(assignments, probabilities=[good, None])
     assert found.probable is None
     assert found.shares.shape == (2, 3, 3)
 

@@ -11,11 +11,11 @@ from lws_lightning.results.significance import (
     EXACT_TIES,
     NORMAL,
     compare,
-    comparison_rows,
     fewest_runs,
     holm,
     least_p,
     mann_whitney,
+    significance_table,
 )
 
 
@@ -184,7 +184,7 @@ def test_other_options_and_seeds_are_remarked(write_run, tmp_path):
 def test_rows_for_csv(write_study, tmp_path):
     write_study(full=[20, 21, 22, 23], learned=[10, 11, 12, 13])
     section, tests = compared(tmp_path)
-    first, _ = comparison_rows(section, tests, lambda path: path.name)
+    first, _ = significance_table(section, tests, lambda path: path.name).records()
     assert (first["p"], first["holm_tests"], first["n_learned"]) == (pytest.approx(1 / 70), 1, 4)
     assert first["learned_runs"] == ["seed0", "seed1", "seed2", "seed3"]
 
@@ -230,5 +230,5 @@ def test_rows_that_are_not_trained_alike_are_named_with_the_options(write_run, t
 
 def test_rows_that_are_trained_alike_have_no_such_note(write_run, tmp_path):
     write_run("learned", hparams={"weight_decay": 0.1, "nes_lr": 0.5}, precision="32-true")
-    write_run("none", method="none", hparams={"weight_decay": 0.1})  # an old record, without its precision
+    write_run("none", method="none", hparams={"weight_decay": 0.1})
     assert "trained alike" not in comparison_table(*load_runs([tmp_path]))

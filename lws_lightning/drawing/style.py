@@ -1,32 +1,12 @@
-"""What the pictures are drawn with: letters, colours, widths of texts, rendering. No pyplot, nothing global."""
+"""Letters, colours and names that all pictures have in common."""
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
-from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.textpath import TextPath
 
-__all__ = [
-    "PALE",
-    "copy_colour",
-    "copy_letter",
-    "ink_on",
-    "literal_text",
-    "picture_array",
-    "picture_png",
-    "picture_svg",
-    "shorten",
-    "text_width",
-    "tint",
-]
+__all__ = ["PALE", "copy_colour", "copy_letter", "ink_on", "literal_text", "shorten", "tint"]
 
 # Okabe and Ito's colours, which the colour-blind tell apart, then Paul Tol's "muted" and neighbours. Beyond
 # the first seven or so the letters have to help; that is what they are for.
@@ -71,29 +51,6 @@ def shorten(name: str, length: int = _MAX_NAME) -> str:
     return f"{name[: length - 1 - tail]}…{name[len(name) - tail :]}"
 
 
-def picture_png(figure: Figure, dpi: int = 110) -> bytes:
-    """Renders a figure as a PNG file's content."""
-    content = io.BytesIO()
-    FigureCanvasAgg(figure).print_figure(content, dpi=dpi, format="png")
-    return content.getvalue()
-
-
-def picture_svg(figure: Figure) -> str:
-    """Renders a figure as an SVG file's content: the same for the same figure, with letters as outlines."""
-    content = io.BytesIO()
-    with rc_context({"svg.hashsalt": "lws_lightning", "svg.fonttype": "path"}):
-        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
-    return content.getvalue().decode()
-
-
-def picture_array(figure: Figure, dpi: int = 110) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Renders a figure as `(height, width, 3)` uint8."""
-    figure.set_dpi(dpi)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()  # type: ignore[no-untyped-call]
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
-
-
 def tint(colour: tuple[float, float, float], strength: float) -> tuple[float, float, float]:
     """Mixes a colour with white; a strength of 1 leaves it as it is, 0 is white."""
     red, green, blue = (1 - strength * (1 - part) for part in colour)
@@ -104,14 +61,3 @@ def ink_on(colour: tuple[float, float, float]) -> str:
     """Returns `black` or `white`, whichever stands out on the colour (by WCAG's relative luminance)."""
     parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
     return "black" if 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2] > 0.22 else "white"
-
-
-@lru_cache(maxsize=1024)
-@literal_text()
-def text_width(text: str, size: float) -> float:
-    """Returns the width of a line of text in inches, in matplotlib's default font."""
-    if not text.strip():
-        return 0.0
-    # The control points contain the curves; their exact extents take a hundred times longer.
-    across = np.asarray(TextPath((0, 0), text, size=size).vertices)[:, 0]
-    return float(across.max() - across.min()) / 72 + 0.02

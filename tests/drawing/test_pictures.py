@@ -8,8 +8,18 @@ from matplotlib import rcParams
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
-from lws_lightning.callbacks import affinity_figure, assignment_figure, groups_text, picture_png, probabilities_figure
-from lws_lightning.callbacks.drawing import copy_colour, copy_letter, ink_on, picture_array, shorten, tint
+from lws_lightning.drawing import (
+    affinity_figure,
+    assignment_figure,
+    copy_letter,
+    groups_text,
+    ink_on,
+    picture_array,
+    picture_png,
+    probabilities_figure,
+    shorten,
+)
+from lws_lightning.drawing.style import copy_colour, tint
 
 ODD_NAMES = ["Japanese_(katakana)", "a.b", "été/2", "$x_1$", "a very long name that says much more than needed"]
 

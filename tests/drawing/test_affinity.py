@@ -5,7 +5,7 @@ import pytest
 import torch
 from test_pictures import assert_nothing_cut_or_overlapping, example, names, visible_texts
 
-from lws_lightning.callbacks import affinity_figure, affinity_of_assignment, affinity_of_probabilities, picture_png
+from lws_lightning.drawing import affinity_figure, affinity_of_assignment, affinity_of_probabilities, picture_png
 
 
 def enumerated(probs, layer, one, other):

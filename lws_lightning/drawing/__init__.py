@@ -1,0 +1,27 @@
+"""Pictures of the sharing, and what they and other figures are drawn with. No pyplot, nothing global."""
+
+from lws_lightning.drawing.affinity import affinity_figure, affinity_of_assignment, affinity_of_probabilities
+from lws_lightning.drawing.assignment import assignment_figure, groups_text
+from lws_lightning.drawing.probabilities import probabilities_figure
+from lws_lightning.drawing.rendering import picture_array, picture_png, picture_svg
+from lws_lightning.drawing.sheet import Sheet, inches, upright_if_crowded
+from lws_lightning.drawing.style import copy_letter, ink_on, literal_text, shorten
+
+__all__ = [
+    "Sheet",
+    "affinity_figure",
+    "affinity_of_assignment",
+    "affinity_of_probabilities",
+    "assignment_figure",
+    "copy_letter",
+    "groups_text",
+    "inches",
+    "ink_on",
+    "literal_text",
+    "picture_array",
+    "picture_png",
+    "picture_svg",
+    "probabilities_figure",
+    "shorten",
+    "upright_if_crowded",
+]
