@@ -1,6 +1,7 @@
 """The record of a run that never was, complete, for tests of whatever reads records."""
 
 from lws_lightning import methods
+from lws_lightning.records import default_options
 
 KINDS = {
     **dict.fromkeys(("full", "none", "prior"), methods.FixedSharing),
@@ -18,7 +19,7 @@ KINDS = {
 def options_of(method):
     """The default values of a method's options; a user's method has none here."""
     kind = KINDS.get(method)
-    return {} if kind is None else kind.default_options()
+    return {} if kind is None else default_options(kind, methods.MultiTaskMethod)
 
 
 def recorded(hparams=None, data_options=None, precision="32-true", neutral=None, **changes):

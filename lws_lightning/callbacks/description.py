@@ -7,7 +7,7 @@ from lightning.pytorch import Trainer
 
 from lws_lightning.callbacks.environment import data_digest, hardware, versions
 from lws_lightning.methods import MultiTaskMethod
-from lws_lightning.records import TRAINER_OPTIONS, Identity, Run, plain_options
+from lws_lightning.records import TRAINER_OPTIONS, Identity, Run, default_options, plain_options
 from lws_lightning.search import SearchDistribution
 
 __all__ = ["describe_run", "identity_of"]
@@ -41,7 +41,7 @@ def describe_run(trainer: Trainer, method: MultiTaskMethod, **progress: Any) -> 
         max_steps=trainer.max_steps,
         identity=identity_of(trainer, method),
         neutral={"method": _neutral(method), "data": _neutral(data)},
-        defaults=method.default_options(),
+        defaults=default_options(type(method), MultiTaskMethod),
         training_options=sorted(method.training_options),
         trainer=plain_options({name: getattr(trainer, name) for name in TRAINER_OPTIONS}),
         entropies=_entropies(distribution, method.layer_names),

@@ -23,7 +23,6 @@ from lws_lightning.networks import Initialization, NetworkBuilder, build_network
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.records import (
     Evaluation,
-    default_options,
     has_own_place,
     plain_options,
     save_whole_files,
@@ -234,11 +233,6 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         options = {**self.hparams, "seed": self.seed, "weights_per_layer": self.weights_per_layer}
         return plain_options(options, without=self.neutral_options)
 
-    @classmethod
-    def default_options(cls) -> dict[str, Any]:
-        """Returns the default values of the options, as plain values."""
-        return default_options(cls, MultiTaskMethod)
-
     # What predictions and evaluations use
 
     @property
@@ -364,7 +358,8 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
             rank_zero_info(f"{ranks.world_size} processes; each {what} (data.distribute: {ranks.distribute}).")
         self._go_on_with_schedule()
         self.progress.begin(self.trainer)
-        self._stop_if_all_tasks_have()
+        if not self.update.tasks_in_training():
+            self.trainer.should_stop = True
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
         """Makes the scheme's step: an update of pi, where one is searched, and one of the weights."""
@@ -412,7 +407,8 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
             counts = self.errors.compute()[:, :2].round().to(torch.int64)
             for note in self.stopping.judge(network, assignment, counts, self.global_step, self.task_names):
                 rank_zero_info(note)
-            self._stop_if_all_tasks_have()
+            if not self.update.tasks_in_training():
+                self.trainer.should_stop = True
         self.progress.evaluated(self.trainer)
 
     def on_validation_end(self) -> None:
@@ -464,10 +460,6 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
             self.evaluations[prefix] = evaluation
         for name, value in evaluation.as_metrics().items():
             self.log(name, value, batch_size=1, prog_bar=name == f"{prefix}/error")
-
-    def _stop_if_all_tasks_have(self) -> None:
-        if not self.update.tasks_in_training():
-            self.trainer.should_stop = True
 
     # Checkpoints
 

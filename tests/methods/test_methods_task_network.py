@@ -8,7 +8,6 @@ from odd_tasks import CLASSES, NAMES, as_network_input, in_unit_range, train
 from small import digits, equal_layers, learned, make, tiny_network
 from torch import nn
 
-from lws_lightning.training import to_inputs
 from lws_lightning import (
     CrossStitch,
     FixedSharing,
@@ -22,6 +21,7 @@ from lws_lightning import (
 )
 from lws_lightning.methods import inference_parameters, method_from_checkpoint
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
+from lws_lightning.training import to_inputs
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 
