@@ -312,7 +312,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         save_whole_files(self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
         kinds = (SharingMonitor, RunRecord) if has_own_place(self.trainer) else (SharingMonitor,)
-        return [kind() for kind in kinds if kind not in present]
+        return [self.progress, *(kind() for kind in kinds if kind not in present)]
 
     def setup(self, stage: str) -> None:
         """Lets checkpoint callbacks save the last good state when the run is stopped by an error or Ctrl-C."""

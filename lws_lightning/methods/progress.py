@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, distributed
 
@@ -19,7 +19,7 @@ from lws_lightning.methods.stop import Stop
 __all__ = ["FitProgress", "save_on_exception"]
 
 
-class FitProgress:
+class FitProgress(Callback):
     """What a method's hooks ask and tell about the progress of a fit.
 
     Attributes:
@@ -130,6 +130,13 @@ class FitProgress:
             _evaluate(trainer)
         if self._saved != (trainer.global_step, self.evaluated_step):
             _save(trainer)
+        self._leave_signals()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Leaves the signals to whoever had them before; a program may go on after a fit that failed."""
+        self._leave_signals()
+
+    def _leave_signals(self) -> None:
         if self._stop is not None:
             self._stop.end()
             self._stop = None

@@ -236,3 +236,17 @@ def test_the_seed_of_seed_everything_is_the_seed(quiet_trainer):
     assert by_environment.seed == 5
     assert_same(state_of(by_environment), state_of(by_option))
     assert not torch.equal(*(learned(data, seed=s).network.heads[0].weight for s in (5, 6)))
+
+
+def test_a_fit_that_fails_leaves_the_signals_as_they_were(quiet_trainer):
+    data = digits()
+    module = learned(data)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    def fail(*arguments):
+        raise RuntimeError("in a step")
+
+    module.update.apply = fail
+    with pytest.raises(RuntimeError, match="in a step"):
+        quiet_trainer(max_steps=3).fit(module, datamodule=data)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
