@@ -15,12 +15,12 @@ from fakes import write_cifar100, write_dkl_mnist, write_folders, write_omniglot
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from locations import CONFIGS
+from shipped import SHIPPED, as_options, name_of, resolve
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lws_lightning import Digits, LearnedWeightSharing
 from lws_lightning.methods import LearnedScheme
 
-SHIPPED = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.stem.split("_")[0] not in ("data", "trainer"))
 QUIET = ("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false")
 LEARNED = CONFIGS / "quickstart/learned.yaml"
 SHORT = ("--trainer.max_steps", 6, "--trainer.val_check_interval", 2, *QUIET)
@@ -62,22 +62,24 @@ def tiny_data(folder, root):
     return ("--data.root", root, "--data.tasks", "[Greek, Korean]", "--data.batch_size", 2, *cache)
 
 
-@pytest.mark.parametrize("config", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_shipped_config_trains(lws, tmp_path, config):
-    extra = tiny_data(config.parent.name, tmp_path / "data")
-    if "learned" in config.stem and config.parent.name in ("cifar100", "omniglot"):
+@pytest.mark.parametrize("combination", SHIPPED, ids=name_of)
+def test_every_shipped_config_trains(lws, tmp_path, combination):
+    config = resolve(combination)
+    folder, row = combination[0].split("/")
+    extra = tiny_data(folder, tmp_path / "data")
+    if config["model"]["class_path"].endswith("LearnedWeightSharing") and folder in ("cifar100", "omniglot"):
         extra += ("--model.nes_samples", 2, "--model.sgd_samples", 1)
-    if config.stem.startswith("resnet18"):  # 223 million parameters are not for a test
+    if row.startswith("resnet18"):  # 223 million parameters are not for a test
         extra += ("--model.network", "dkl_convnet")
-    lws("fit", "--config", config, *extra, "--trainer.max_steps", 5, "--trainer.val_check_interval", 2, *QUIET)
+    short = ("--trainer.max_steps", 5, "--trainer.val_check_interval", 2, *QUIET)
+    lws("fit", *as_options(combination), *extra, *short)
     folder = run_folder("lightning_logs")
     result = json.loads((folder / "result.json").read_text())
     assert result["status"] == "finished"
     assert result["step"] == 5
     curve = (folder / "curve.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in curve[1:]] == ["2", "4", "5"]
-    options = yaml.safe_load(config.with_name(yaml.safe_load(config.read_text())["trainer"]).read_text())
-    keeps_all = options["callbacks"][0]["init_args"]["save_top_k"] == -1
+    keeps_all = config["trainer"]["callbacks"][0]["init_args"]["save_top_k"] == -1
     assert len(list((folder / "checkpoints").glob("*.ckpt"))) == (4 if keeps_all else 2)
 
 
@@ -196,12 +198,21 @@ def test_what_comes_from_the_data_is_not_taken_by_hand(lws, option):
 
 
 def test_what_comes_from_the_data_is_not_taken_from_a_config(lws, tmp_path):
-    config = yaml.safe_load(LEARNED.read_text())
-    config["model"]["init_args"]["num_classes"] = [3, 4]
-    config |= {key: str(LEARNED.parent / config[key]) for key in ("data", "trainer")}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "mine.yaml").write_text("model: {init_args: {num_classes: [3, 4]}}")
     with pytest.raises(SystemExit, match=r"num_classes.*comes from the data"):
-        lws("fit", "--config", tmp_path / "mine.yaml", *SHORT)
+        lws("fit", "--config", LEARNED, "--config", tmp_path / "mine.yaml", *SHORT)
+
+
+def test_a_run_of_a_file_and_an_overlay_is_resumed_from_its_checkpoint_alone(lws):
+    lws("fit", "--config", LEARNED, "--config", CONFIGS / "methods/routing.yaml", *SHORT)
+    folder = run_folder()
+    saved = yaml.safe_load((folder / "config.yaml").read_text())["model"]
+    assert saved["class_path"] == "lws_lightning.RoutingNetworks"
+    assert saved["init_args"]["initialization"] == "he_uniform"  # of the first file
+    assert "nes_lr" not in saved["init_args"]
+    lws("fit", "--ckpt_path", folder, "--trainer.max_steps", 8, "--trainer.default_root_dir", "more", *QUIET)
+    result = json.loads((run_folder("more") / "result.json").read_text())
+    assert (result["status"], result["step"]) == ("finished", 8)
 
 
 def test_the_same_command_twice_in_one_folder(lws):

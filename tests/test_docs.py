@@ -90,15 +90,29 @@ def test_python_snippets_run(page, tmp_path, monkeypatch):
 
 
 def commands(page):
-    """The words of each `lws fit` and `lws sweep` that a page shows with a configuration."""
+    """The words of each `lws fit` and `lws sweep` that a page shows, in blocks or within the text."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line for _, code in blocks(page, "bash") for line in without_loops(code.replace("\\\n", " ").splitlines())]
+    lines += re.findall(r"`(lws (?:fit|sweep) [^`]*configs/[^`]*)`", FENCE.sub("", text))
     found = []
-    for _, code in blocks(page, "bash"):
-        for line in code.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            words = words[2:] if words[:3] == ["python", "-m", "lws_lightning"] else words
-            if words[:2] == ["lws_lightning", "fit"] or words[:2] in (["lws", "fit"], ["lws", "sweep"]):
-                found.append(words[1:])
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        words = words[2:] if words[:3] == ["python", "-m", "lws_lightning"] else words
+        if words[:2] == ["lws_lightning", "fit"] or words[:2] in (["lws", "fit"], ["lws", "sweep"]):
+            found.append(words[1:])
     return found
+
+
+def without_loops(lines):
+    """Writes the bodies of a shell's `for` loops out."""
+    name, values = "", [""]
+    for line in lines:
+        if head := re.fullmatch(r"for (\w+) in (.+); do", line):
+            name, values = head[1], head[2].split()
+        elif line == "done":
+            name, values = "", [""]
+        else:
+            yield from (line.replace(f"${name}", value) if name else line for value in values)
 
 
 def expand(pattern):
@@ -118,22 +132,22 @@ def test_shown_commands_are_understood(page, tmp_path, monkeypatch):
     for subcommand, *words in commands(page):
         if "CONFIG..." in words or ("--config" not in words and subcommand == "fit"):
             continue
-        if subcommand == "fit":
-            place = words.index("--config")
-            configs, options = expand(words[place + 1]), words[:place] + words[place + 2 :]
-        else:
-            first = next(i for i, word in enumerate(words) if word.startswith("--"))
-            configs = [config for word in words[:first] for config in expand(word)]
-            options = without(words[first:], ("--seeds", "--jobs", "--out", "--cluster"))
-        options = [option for option in options if option != "--print_config"]
+        words = [word for word in words if word != "--print_config"]
+        first = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
+        configs = [config for word in words[:first] for config in expand(word)]
+        options, overlays = without(words[first:], ("--seeds", "--jobs", "--out", "--cluster"))
+        configs, overlays = (configs, overlays) if subcommand == "sweep" else (overlays[:1], overlays[1:])
         assert configs
-        assert resolve_config(configs[0], options)["model"]
+        given = [word for overlay in overlays for word in ("--config", str(overlay))]
+        assert resolve_config(configs[0], [*given, *options])["model"]
 
 
 def without(options, names):
-    """Leaves out options of `lws sweep` itself, each with its value."""
-    kept = []
+    """Leaves out options of `lws sweep` itself, each with its value; the files of `--config` apart."""
+    kept, files = [], []
     for name, value in zip(options[::2], options[1::2], strict=True):
-        if name.split(".")[0] not in names:
+        if name == "--config":
+            files += expand(value)
+        elif name.split(".")[0] not in names:
             kept += [name, value]
-    return kept
+    return kept, files

@@ -20,12 +20,10 @@ __all__ = ["sweep"]
 ResolveConfig = Callable[[Path, Sequence[str]], Mapping[str, Any]]
 """From a configuration file and options of the command line to all options."""
 
-_OWN = ("--seeds", "--jobs", "--out", "--cluster")
+_OWN = ("--config", "-c", "--seeds", "--jobs", "--out", "--cluster")
 _REFUSED = {
     "--seed_everything": "the seeds are --seeds",
     "--ckpt_path": "a sweep finds the checkpoints of its runs by itself",
-    "--config": "the configurations stand before the options: lws sweep CONFIG... --seeds 0-9",
-    "-c": "the configurations stand before the options: lws sweep CONFIG... --seeds 0-9",
     "--trainer.logger": "a sweep gives every run a TensorBoardLogger in the run's own folder",
     "--trainer.default_root_dir": "the folder of the sweep is --out",
     "--trainer": "name its options one by one, such as --trainer.max_steps 100",
@@ -49,11 +47,12 @@ def sweep(arguments: Sequence[str], resolve_config: ResolveConfig) -> None:
     out = Path(parsed.out)
     try:
         seeds = parse_seeds(parsed.seeds)
-        for path in map(Path, parsed.configs):
+        paths, overlays = list(dict.fromkeys(map(Path, parsed.configs))), list(map(Path, parsed.overlays))
+        for path in (*paths, *overlays):
             if not path.is_file():
                 raise ValueError(f"{path}: there is no such configuration file.")
-        configs = {path: resolve_config(path, passed_on) for path in dict.fromkeys(map(Path, parsed.configs))}
-        runs = plan_runs(configs, seeds, out)
+        options = [word for overlay in overlays for word in ("--config", str(overlay))] + passed_on
+        runs = plan_runs({path: resolve_config(path, options) for path in paths}, seeds, out, overlays)
         for run in runs:
             save_config(run)
     except (ValueError, OSError) as error:
@@ -94,12 +93,22 @@ def _conclude(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: Path) 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "lws sweep",
-        usage="lws sweep CONFIG... [--seeds 0-9] [--jobs N] [--out DIR] [--cluster slurm] [--any.option VALUE ...]",
+        usage="lws sweep CONFIG... [--config OVERLAY ...] [--seeds 0-9] [--jobs N] [--out DIR] [--cluster slurm] "
+        "[--any.option VALUE ...]",
         description="Trains every configuration with every seed and tests the result. What is finished is not done "
         "again, what was interrupted goes on from its last checkpoint, so that the same command may be given again "
         "at any time. All other options go to every run, as to `lws fit`.",
     )
     parser.add_argument("configs", nargs="+", metavar="CONFIG", help="configuration files of `lws fit`")
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        dest="overlays",
+        metavar="OVERLAY",
+        help="a file whose options replace those of every CONFIG, as a second --config of `lws fit` does",
+    )
     parser.add_argument("--seeds", default="0", help="numbers and ranges, such as 0-9 or 0,2,5-7 (default: 0)")
     parser.add_argument("--jobs", type=_at_least_one, help="runs at a time (default: the number of GPUs, at least 1)")
     parser.add_argument("--out", default="sweep", metavar="DIR", help="folder of the runs (default: sweep)")

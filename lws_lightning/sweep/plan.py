@@ -22,7 +22,7 @@ class SweepRun:
     """One configuration with one seed.
 
     Attributes:
-        name: Of the configuration, `folder/file` without its ending.
+        name: Of the configuration, `folder/file` without its ending, and `+file` for each overlay.
         seed: For `seed_everything`.
         folder: Of the run.
         config: All options, as `lws fit --config` reads them.
@@ -68,16 +68,19 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
-def plan_runs(configs: Mapping[Path, Mapping[str, Any]], seeds: Sequence[int], out: Path) -> list[SweepRun]:
+def plan_runs(
+    configs: Mapping[Path, Mapping[str, Any]], seeds: Sequence[int], out: Path, overlays: Sequence[Path] = ()
+) -> list[SweepRun]:
     """Lists the runs of a sweep, seed by seed, so that every configuration gets its first result early.
 
     Args:
-        configs: The complete options of each configuration file.
+        configs: The complete options of each configuration file, with those of the overlays.
         seeds: The seeds.
         out: Folder of the sweep.
+        overlays: Files whose options replace those of each configuration.
 
     Returns:
-        The runs; each has the folder `out/<configuration>/seed<seed>`.
+        The runs; each has the folder `out/<name>/seed<seed>`.
 
     Raises:
         ValueError: If two configurations have the same name, an option contradicts the sweep, or a folder holds a run
@@ -85,7 +88,7 @@ def plan_runs(configs: Mapping[Path, Mapping[str, Any]], seeds: Sequence[int], o
     """
     named: dict[str, Mapping[str, Any]] = {}
     for path, config in configs.items():
-        name = f"{path.resolve().parent.name}/{path.stem}"
+        name = "+".join([f"{path.resolve().parent.name}/{path.stem}", *(overlay.stem for overlay in overlays)])
         if name in named:
             raise ValueError(f"Two configurations are called {name}: give them in two sweeps, or rename a file.")
         _check(path, config)
@@ -106,6 +109,11 @@ def save_config(run: SweepRun) -> None:
 
 
 def _check(path: Path, config: Mapping[str, Any]) -> None:
+    if not (config.get("model") and config.get("data")):
+        raise ValueError(
+            f"{path} does not say which model and data. A file that changes options of another is given after it: "
+            f"lws sweep CONFIG... --config {path}"
+        )
     trainer = config["trainer"]
     for section in ("model", "data"):
         if (config[section].get("init_args") or {}).get("seed") is not None:

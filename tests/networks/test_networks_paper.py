@@ -1,20 +1,16 @@
-"""The paper's networks for CIFAR-100 and Omniglot, and their configs."""
+"""The paper's networks for CIFAR-100 and Omniglot."""
 
 from dataclasses import replace
 from functools import partial
-from itertools import product
 
 import pytest
 import torch
-import yaml
-from locations import CONFIGS
 from torch import nn
 from torch.nn import functional as F
 from torchvision.models import resnet18
 
 from benchmarks.plain_loop import PlainLoop
 from lws_lightning.networks import (
-    NETWORKS,
     build_network,
     make_multi_task_network,
     resnet18_cifar100,
@@ -202,98 +198,3 @@ def test_every_convolution_and_dense_layer_is_initialised(initialization, gain):
     for layer in layers:
         bound = (gain / layer.weight[0].numel()) ** 0.5
         assert 0.9 * bound < layer.weight.abs().max() <= bound
-
-
-CONFIGURED = [
-    (folder, network, sharing)
-    for folder in ("cifar100", "omniglot")
-    for network in ("convnet", "resnet18")
-    for sharing in ("learned", "full", "none", "prior")
-]
-OPPONENTS = {  # trained on tiny data by tests/test_cli.py
-    "cifar100": {
-        f"convnet_{method}"
-        for method in ("cross_stitch", "early_stopping", "routing", "sluice", "soft_layer_ordering", "uncertainty")
-    }
-    | {"convnet_undirected"},
-    "omniglot": {"convnet_soft_layer_ordering"},
-}
-STEPS = {"cifar100_convnet": 4000, "resnet18_cifar100": 20000, "omniglot_convnet": 20000, "resnet18_omniglot": 20000}
-DATA = {"cifar100": "CIFAR100CoarseLabel", "omniglot": "Omniglot"}
-
-
-def read(path):
-    return yaml.safe_load(path.read_text())
-
-
-@pytest.mark.parametrize(("folder", "network", "sharing"), CONFIGURED)
-def test_configs_have_the_papers_hyper_parameters(folder, network, sharing):
-    config = read(CONFIGS / folder / f"{network}_{sharing}.yaml")
-    options = config["model"]["init_args"]
-    name = options.pop("network")
-    assert name == (f"{folder}_convnet" if network == "convnet" else f"resnet18_{folder}")
-    assert name in NETWORKS
-    assert options.pop("lr") == 1e-3
-    assert options.pop("max_images_per_pass", 256) >= 256  # of no consequence for the result
-    if sharing == "learned":
-        assert config["model"]["class_path"] == "LearnedWeightSharing"
-        assert options == {
-            "weights_per_layer": 20,
-            "nes_samples": 8,
-            "sgd_samples": 8,
-            "nes_lr": {"cifar100": 1e-1, "omniglot": 1e-2}[folder],
-            "min_probability": 1e-3,
-        }
-    else:
-        assert config["model"]["class_path"] == "FixedSharing"
-        assert options == {"sharing": sharing}
-    data = read(CONFIGS / folder / config["data"])
-    assert data["class_path"] == DATA[folder]
-    assert data["init_args"]["batch_size"] == 16
-    trainer = read(CONFIGS / folder / config["trainer"])
-    assert trainer["max_steps"] == STEPS[name]
-    assert trainer["val_check_interval"] == 200
-    (checkpoint,) = trainer["callbacks"]
-    assert checkpoint["class_path"] == "ModelCheckpoint"
-    assert (checkpoint["init_args"]["save_top_k"] == -1) == (name == "cifar100_convnet")
-
-
-def test_no_config_is_without_a_test():
-    for folder in ("cifar100", "omniglot"):
-        names = {path.stem for path in (CONFIGS / folder).glob("*.yaml")} - {"data"}
-        expected = {f"{network}_{sharing}" for place, network, sharing in CONFIGURED if place == folder}
-        beyond = {"convnet_learned_plus"}
-        assert names == expected | OPPONENTS[folder] | beyond | {"trainer_convnet", "trainer_resnet18"}
-
-
-@pytest.mark.parametrize("folder", ["dkl_mnist", "cifar100", "omniglot", "image_folders"])
-def test_what_goes_beyond_the_paper_is_all_that_plus_adds(folder):
-    network = "" if folder == "image_folders" else "convnet_"
-    plus, plain = (read(CONFIGS / folder / f"{network}{name}.yaml") for name in ("learned_plus", "learned"))
-    added = {
-        "credit": "per_task",
-        "sampling": "systematic",
-        "running_stats": "per_task",
-        "weight_decay": 1e-4,
-        "adam_eps": 1e-5,
-        "clip_grad_norm": 1.0,
-        "ema_decay": 0.995,
-    }
-    if folder != "image_folders":  # which start as PyTorch does
-        added["initialization"] = "he_uniform"
-    if folder in ("dkl_mnist", "image_folders"):  # chosen on the first, see docs/research_notes.md
-        added |= {"nes_lr": 3.3e-3, "weight_decay": 1e-3}
-    assert plus["model"]["init_args"] == plain["model"]["init_args"] | added
-    assert plus["data"] == plain["data"]
-    assert plus["trainer"] == plain["trainer"]
-
-
-@pytest.mark.parametrize(("prefix", "sharing"), product(("dkl_mnist/convnet_", "image_folders/"), ("full", "none")))
-def test_the_fair_opponents_of_plus_train_as_it_does(prefix, sharing):
-    learned, fixed, plain = (
-        read(CONFIGS / f"{prefix}{name}.yaml") for name in ("learned_plus", f"{sharing}_plus", sharing)
-    )
-    options = ("weight_decay", "adam_eps", "clip_grad_norm", "ema_decay", "initialization")
-    training = {name: learned["model"]["init_args"][name] for name in options}
-    assert fixed["model"]["init_args"] == plain["model"]["init_args"] | training
-    assert (fixed["data"], fixed["trainer"]) == (learned["data"], learned["trainer"])

@@ -31,7 +31,7 @@ def one_thread(monkeypatch):
 def configs(tmp_path):
     """A configuration that works and one that fails in its first step."""
     works = yaml.safe_load((CONFIGS / "quickstart/full.yaml").read_text())
-    works |= {part: os.fspath(CONFIGS / "quickstart" / works[part]) for part in ("data", "trainer")}
+    works["trainer"] = os.fspath(CONFIGS / "quickstart/trainer.yaml")
     fails = works | {"model": {**works["model"], "init_args": {**works["model"]["init_args"], "lr": 1e30}}}
     for name, config in {"works": works, "fails": fails}.items():
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config))
@@ -99,6 +99,16 @@ def test_a_killed_sweep_goes_on_with_the_weights_of_an_unbroken_one(lws, tmp_pat
     curves = [_without_seconds(folder / "curve.csv") for folder in (run, other)]
     assert curves[0] == curves[1]
     assert record(run)["test"] == record(other)["test"]
+
+
+def test_an_overlay_goes_to_every_run_and_into_its_name(lws, tmp_path, configs, capfd):
+    overlay, out = CONFIGS / "methods/uncertainty.yaml", tmp_path / "out"
+    command = ("sweep", configs[0], "--config", overlay, "--out", out, *SHORT, "--trainer.max_steps", 2)
+    lws(*command)
+    run = out / tmp_path.name / "works+uncertainty/seed0"
+    assert (record(run)["status"], record(run)["method"]) == ("finished", "uncertainty")
+    lws(*command)
+    assert "1 of them finished before" in capfd.readouterr().out
 
 
 def _pid_of_worker(run):

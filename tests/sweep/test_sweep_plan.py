@@ -91,9 +91,14 @@ def test_options_that_fit_refuses_name_the_configuration(options, message):
 
 
 def test_arguments_are_sorted():
-    arguments = "a.yaml b.yaml --seeds 0-2 --data.root X --model.nes_lr=0.5 --jobs 2 --cluster slurm --cluster.mem_gb 8"
+    arguments = (
+        "a.yaml b.yaml --config c.yaml --seeds 0-2 --data.root X --model.nes_lr=0.5 --config=d.yaml --jobs 2 "
+        "--cluster slurm --cluster.mem_gb 8"
+    )
     own, cluster, passed_on = _split([*arguments.split(), "--data.tasks", "[a, b]", "--out", "o", "--cluster.name=n"])
-    assert own == ["a.yaml", "b.yaml", "--seeds", "0-2", "--jobs", "2", "--cluster", "slurm", "--out", "o"]
+    assert " ".join(own) == (
+        "a.yaml b.yaml --config c.yaml --seeds 0-2 --config=d.yaml --jobs 2 --cluster slurm --out o"
+    )
     assert cluster == {"mem_gb": 8, "name": "n"}
     assert passed_on == ["--data.root", "X", "--model.nes_lr=0.5", "--data.tasks", "[a, b]"]
 
@@ -114,9 +119,28 @@ def test_refused_before_any_run(lws, tmp_path, arguments, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_configuration_that_is_not_there(lws):
+@pytest.mark.parametrize("arguments", [("nowhere.yaml",), (LEARNED, "--config", "nowhere.yaml")])
+def test_a_configuration_that_is_not_there(lws, arguments):
     with pytest.raises(SystemExit, match=r"nowhere\.yaml: there is no such configuration file"):
-        lws("sweep", "nowhere.yaml")
+        lws("sweep", *arguments)
+
+
+def test_names_tell_the_overlays(tmp_path):
+    overlays = [CONFIGS / "methods/sluice.yaml", CONFIGS / "options/training_plus.yaml"]
+    options = [word for path in overlays for word in ("--config", str(path))]
+    configs = {path: resolve_config(path, options) for path in (LEARNED, FULL)}
+    runs = plan_runs(configs, [2], tmp_path, overlays)
+    names = ["quickstart/learned+sluice+training_plus", "quickstart/full+sluice+training_plus"]
+    assert [run.name for run in runs] == names
+    assert [run.folder for run in runs] == [tmp_path / name / "seed2" for name in names]
+
+
+@pytest.mark.parametrize("name", ["methods/sluice.yaml", "options/training_plus.yaml"])
+def test_an_overlay_alone_is_no_configuration(lws, name):
+    with pytest.raises(
+        SystemExit, match=rf"does not say which model and data.*lws sweep CONFIG\.\.\. --config .*{name}"
+    ):
+        lws("sweep", CONFIGS / name)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"status": "finished"}'])
