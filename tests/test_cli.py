@@ -100,7 +100,7 @@ def test_the_python_run_is_the_run_of_the_command(lws, tmp_path):
     same_state(next((tmp_path / "cli").rglob("last.ckpt")), tmp_path / "python/last.ckpt")
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_killed_and_resumed_ends_with_the_same_weights(lws, tmp_path, workers):
     options = ("--data.num_workers", workers, "--trainer.val_check_interval", 5, *QUIET)
     lws(

@@ -74,7 +74,14 @@ def test_links_lead_somewhere(page):
         assert heading == "top" or heading in headings(PAGES[0].read_text(encoding="utf-8")), heading
 
 
-@HERE
+SLOW_SNIPPETS = ("export", "other_tasks", "own_network")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.stem in SLOW_SNIPPETS else ()) for page in PAGES],
+    ids=lambda page: page.stem,
+)
 def test_python_snippets_run(page, tmp_path, monkeypatch):
     """In order and in one namespace, with a few steps instead of many."""
     monkeypatch.chdir(tmp_path)
