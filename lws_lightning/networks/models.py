@@ -12,7 +12,7 @@ from lws_lightning.networks.base import BaseLayer, BaseNetwork
 from lws_lightning.networks.chain import Chain, cut_sequential, try_images
 from lws_lightning.networks.graph import cut_graph
 from lws_lightning.networks.initialization import torch_default_
-from lws_lightning.networks.proof import prove_chain, seeded
+from lws_lightning.networks.verification import seeded, verify_chain
 
 __all__ = ["base_network_from_model", "choose_learned_layers"]
 
@@ -50,7 +50,7 @@ def base_network_from_model(
         model = make_model()
         try_images(model, image_shape, what)
     chain = _cut(model, what)
-    prove_chain(model, lambda twin: _cut(twin, what), image_shape, what)
+    verify_chain(model, lambda twin: _cut(twin, what), image_shape, what)
     features, bias = chain.head.in_features, chain.head.bias is not None
     return BaseNetwork(
         layers=[BaseLayer(name, block) for name, block in zip(chain.names, chain.blocks, strict=True)],

@@ -14,9 +14,9 @@ from lws_lightning.networks.chain import try_images
 from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
 from lws_lightning.networks.models import base_network_from_model
 from lws_lightning.networks.pretrained import load_pretrained
-from lws_lightning.networks.proof import refuse_hidden_randomness
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
 from lws_lightning.networks.torchvision_models import TORCHVISION_PREFIX, make_torchvision_model
+from lws_lightning.networks.verification import refuse_hidden_randomness
 
 __all__ = ["NETWORKS", "NetworkBuilder", "build_network"]
 

@@ -44,7 +44,7 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
     """
 
     running_stats: RunningStats = "mean"
-    plain_type: type[nn.Module] = nn.BatchNorm2d
+    torch_type: type[nn.Module] = nn.BatchNorm2d
     # What the step has seen: `(rows, 2 C + 1)`, sums over the visits of their weight times mean and variance, and of
     # their weight, by row of the running statistics (one, or one for each task).
     _pending: Tensor | None = None
@@ -194,7 +194,7 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
 
     def of_task(self, task: int) -> nn.Module:
         """Returns torch's batch normalisation with the same parameters, and the buffers that a task's network has."""
-        plain: nn.Module = _like(self, self.plain_type)
+        plain: nn.Module = _like(self, self.torch_type)
         if self.running_stats == "per_task":
             plain._buffers = {
                 name: values[task].clone() for name, values in self._buffers.items() if values is not None
@@ -219,7 +219,7 @@ def convert_batch_norms(module: nn.Module) -> nn.Module:
 def _converted(module: nn.Module) -> nn.Module:
     if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         converted: TaskBatchNorm = _like(module, TaskBatchNorm)
-        converted.plain_type = type(module)
+        converted.torch_type = type(module)
         return converted
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, TaskBatchNorm):
         raise ValueError(

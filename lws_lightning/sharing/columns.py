@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.gated import GatedNetworks, names_of, task_plan
+from lws_lightning.sharing.gated import GatedNetworks, plan_all_copies, root_prefixes
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.mixing import MixingUnit
 from lws_lightning.sharing.passes import PopulationPass
-from lws_lightning.sharing.task_networks import passes_of_tasks
+from lws_lightning.sharing.task_networks import split_tasks
 
 __all__ = ["ColumnNetwork"]
 
@@ -80,18 +80,18 @@ class ColumnNetwork(GatedNetworks):
     def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
         """Computes the mixed activations of each task's own column."""
         columns, index = len(self.heads), 0
-        activations, names = channels_last(images), names_of(tasks)
+        activations, prefixes = channels_last(images), root_prefixes(tasks)
         parts: list[Tensor] = []
         for position, layer in enumerate(self._chain):
             common = isinstance(layer, CommonLayer)
-            plan = task_plan(1 if common else columns, names, tasks, columns)
-            activations = layer(activations, plan, batch_size, self.seeds_at(position))
-            names = plan.names
+            plan = plan_all_copies(1 if common else columns, prefixes, tasks, columns)
+            activations = layer(activations, plan, batch_size, self.seed_function_at(position))
+            prefixes = plan.prefixes
             if common:
                 continue
             unit, last = self._units[index], index == len(self._units) - 1
             activations = unit.read(activations, tasks) if last else unit(activations)
-            names = names_of(tasks) if last else names
+            prefixes = root_prefixes(tasks) if last else prefixes
             if self.skip is not None and index in self.skip:
                 own = activations if last else _own_column(activations, tasks, columns)
                 parts.append(self._weighted(own, index, tasks))
@@ -125,7 +125,7 @@ class ColumnNetwork(GatedNetworks):
         """Splits by task; a task's batch makes a layer compute T * B images."""
         columns = len(self.heads)
         smallest = f"{batch_size} in each of {columns} columns"
-        return passes_of_tasks(columns, columns * batch_size, max_images, smallest)
+        return split_tasks(columns, columns * batch_size, max_images, smallest)
 
 
 def _own_column(activations: Tensor, tasks: Sequence[int], columns: int) -> Tensor:

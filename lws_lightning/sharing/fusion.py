@@ -23,13 +23,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from lws_lightning.sharing.batch_norm import TaskBatchNorm
-from lws_lightning.sharing.nodes import Nodes, SeedOf, computing
+from lws_lightning.sharing.nodes import Nodes, SeedFunction, node_context
 
 __all__ = ["run_copies"]
 
 
 def run_copies(
-    copies: Sequence[nn.Module], inputs: Tensor, nodes: Sequence[Nodes], seed_of: SeedOf | None = None
+    copies: Sequence[nn.Module], inputs: Tensor, nodes: Sequence[Nodes], seed_function: SeedFunction | None = None
 ) -> Tensor:
     """Runs copies of one block, each on its own part of a layer's nodes.
 
@@ -37,7 +37,7 @@ def run_copies(
         copies: Copies of a block. If they are plain `nn.Sequential` without hooks, their modules run in lockstep.
         inputs: `(sum_k n_k * B, ...)`, the nodes of the first copy, of the second, and so on.
         nodes: For each copy what its input consists of.
-        seed_of: Makes the seeds of random layers; see `computing`.
+        seed_function: Makes the seeds of random layers; see `node_context`.
 
     Returns:
         `(sum_k n_k * B, ...)`.
@@ -47,7 +47,7 @@ def run_copies(
     batch_size = len(inputs) // sum(own.size for own in nodes)
     lengths = [own.size * batch_size for own in nodes]
     activations: Tensor | Sequence[Tensor] = inputs
-    with computing(copies, nodes, seed_of):
+    with node_context(copies, nodes, seed_function):
         while steps:
             parts = torch.split(activations, lengths) if isinstance(activations, Tensor) else activations
             fused = _fused_length(steps)

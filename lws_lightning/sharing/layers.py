@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lws_lightning.sharing.batch_norm import convert_batch_norms
 from lws_lightning.sharing.fusion import run_copies
-from lws_lightning.sharing.nodes import Nodes, SeedOf
+from lws_lightning.sharing.nodes import Nodes, SeedFunction
 from lws_lightning.sharing.plan import LayerPlan
 from lws_lightning.sharing.random_layers import convert_random_layers
 
@@ -46,20 +46,22 @@ class SharedLayer(nn.Module):
         """K."""
         return len(self.copies)
 
-    def forward(self, activations: Tensor, plan: LayerPlan, batch_size: int, seed_of: SeedOf | None = None) -> Tensor:
+    def forward(
+        self, activations: Tensor, plan: LayerPlan, batch_size: int, seed_function: SeedFunction | None = None
+    ) -> Tensor:
         """Computes the nodes of this layer.
 
         Args:
             activations: `(parent nodes * B, ...)`, node by node.
             plan: Which copy computes which nodes.
             batch_size: B.
-            seed_of: Makes the seeds of random layers; see `computing`.
+            seed_function: Makes the seeds of random layers; see `node_context`.
 
         Returns:
             `(nodes * B, ...)`, in the plan's order.
         """
         inputs = gather_nodes(activations, plan.parents, batch_size)
-        return run_copies([self.copies[number] for number in plan.copies], inputs, plan.nodes, seed_of)
+        return run_copies([self.copies[number] for number in plan.copies], inputs, plan.nodes, seed_function)
 
     def forward_copy(self, activations: Tensor, number: int, task: int) -> Tensor:
         """Runs one copy on a task's `(N, ...)`, as the task's own network does."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
 from lws_lightning.sharing.memory import channels_last
-from lws_lightning.sharing.nodes import computing
+from lws_lightning.sharing.nodes import node_context
 from lws_lightning.sharing.passes import PopulationPass, split_population
 from lws_lightning.sharing.plan import plan_population
 from lws_lightning.sharing.task_networks import TaskNetworks
@@ -53,7 +53,7 @@ class MultiTaskNetwork(TaskNetworks):
         images: Tensor,
         population: Tensor,
         tasks: Sequence[int] | None = None,
-        part: PopulationPass | None = None,
+        population_pass: PopulationPass | None = None,
     ) -> list[Tensor]:
         """Runs a population of assignments on one batch of each task.
 
@@ -64,8 +64,9 @@ class MultiTaskNetwork(TaskNetworks):
             images: `(T', B, ...)` floating point, a batch of each of T' tasks.
             population: `(S, L, T')` int64 on the CPU, entry (s, l, t) in `[0, K_l)`.
             tasks: The T' tasks; None for all T in order.
-            part: Which of these tasks and assignments this pass computes (see `split_population`); None: all of them.
-                In training, a step does all its passes between `discard_running_stats` and `commit_running_stats`.
+            population_pass: Which of these tasks and assignments this pass computes (see `split_population`); None: all
+                of them. In training, a step does all its passes between `discard_running_stats` and
+                `commit_running_stats`.
 
         Returns:
             For each of the T' tasks its logits, `(S, B, classes_t)`; of a part for each of its tasks and assignments.
@@ -76,17 +77,20 @@ class MultiTaskNetwork(TaskNetworks):
         tasks = range(len(self.heads)) if tasks is None else tasks
         self._check_population(population, len(images), len(tasks))
         batch_size = images.shape[1]
-        if part is not None:
-            images, tasks = images[part.tasks.start : part.tasks.stop], [tasks[task] for task in part.tasks]
-        plan = plan_population(population, self._learned_layers, part, tasks)
+        if population_pass is not None:
+            images, tasks = (
+                images[population_pass.tasks.start : population_pass.tasks.stop],
+                [tasks[task] for task in population_pass.tasks],
+            )
+        plan = plan_population(population, self._learned_layers, population_pass, tasks)
         activations = channels_last(images.flatten(0, 1))
         for position, (layer, layer_plan) in enumerate(zip(self._chain, plan.layers, strict=True)):
-            activations = layer(activations, layer_plan, batch_size, self.seeds_at(position))
+            activations = layer(activations, layer_plan, batch_size, self.seed_function_at(position))
         features = gather_nodes(activations, plan.leaves, batch_size)
         leaves_of_tasks = torch.split(features, [nodes.size * batch_size for nodes in plan.heads])
         logits = []
         for task, nodes, leaves in zip(tasks, plan.heads, leaves_of_tasks, strict=True):
-            with computing([self.heads[task]], [nodes], self.seeds_at("head")):
+            with node_context([self.heads[task]], [nodes], self.seed_function_at("head")):
                 outputs = self.heads[task](leaves)
             outputs = outputs.view(-1, batch_size, outputs.shape[-1])
             logits.append(outputs.index_select(0, nodes.visits.to(outputs.device, non_blocking=True)))

@@ -40,9 +40,9 @@ class LayerPlan:
     nodes: tuple[Nodes, ...]
 
     @property
-    def names(self) -> Tensor:
-        """`(nodes, 1 + layers)` int64, the names of all nodes (see `Nodes`)."""
-        return torch.cat([own.names for own in self.nodes])
+    def prefixes(self) -> Tensor:
+        """`(nodes, 1 + layers)` int64, the prefixes of all nodes (see `Nodes`)."""
+        return torch.cat([own.prefixes for own in self.nodes])
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class PopulationPlan:
 def plan_population(
     population: Tensor,
     learned_layers: Sequence[int | None],
-    part: PopulationPass | None = None,
+    population_pass: PopulationPass | None = None,
     tasks: Sequence[int] | None = None,
 ) -> PopulationPlan:
     """Plans how a population runs through a chain of layers.
@@ -75,40 +75,41 @@ def plan_population(
         population: `(S, L, T')` int64 on the CPU, the copies of T' tasks.
         learned_layers: For each layer of the chain its index in the population's second dimension, or None for a
             common layer, which has one copy.
-        part: The part of the population that the plan is for; None: all of it.
+        population_pass: The part of the population that the plan is for; None: all of it.
         tasks: The tasks of the columns of the population, or of the part; None: 0, 1, ...
 
     Returns:
-        The plan. But for the names of nodes, position t in it is column t of the population, or of the part.
+        The plan. But for the prefixes of nodes, position t in it is column t of the population, or of the
+        population_pass.
     """
     table = population.numpy()
-    whole, table = table, table if part is None else select(table, part)
+    whole, table = table, table if population_pass is None else _select(table, population_pass)
     size, _, num_tasks = table.shape
     nodes = np.broadcast_to(np.arange(num_tasks), (size, num_tasks))
     num_nodes = num_tasks
-    names = (np.arange(num_tasks) if tasks is None else np.asarray(tasks, np.int64))[:, None]
+    prefixes = (np.arange(num_tasks) if tasks is None else np.asarray(tasks, np.int64))[:, None]
     layers = []
     for index in learned_layers:
         copies = _copies(table, index)
         keys, nodes = _distinct(copies * num_nodes + nodes)
-        visits = None if part is None else _number_visits(_copies(whole, index), part)
+        visits = None if population_pass is None else _number_visits(_copies(whole, index), population_pass)
         node_copies, parents = keys // num_nodes, keys % num_nodes
-        names = np.concatenate((names[parents], node_copies[:, None]), 1)
-        layers.append(_plan_layer(copies, nodes, node_copies, parents, names, visits))
+        prefixes = np.concatenate((prefixes[parents], node_copies[:, None]), 1)
+        layers.append(_plan_layer(copies, nodes, node_copies, parents, prefixes, visits))
         num_nodes = len(keys)
     task_keys, leaf_of = _distinct(np.arange(num_tasks) * num_nodes + nodes)  # by task, then by node
     leaves, leaves_per_task = task_keys % num_nodes, np.bincount(task_keys // num_nodes, minlength=num_tasks)
     first_leaves = leaves_per_task.cumsum() - leaves_per_task
-    numbers = torch.arange(len(whole)) if part is None else torch.tensor(part.rows)
-    own_names = torch.split(torch.from_numpy(names[leaves]), leaves_per_task.tolist())
+    numbers = torch.arange(len(whole)) if population_pass is None else torch.tensor(population_pass.rows)
+    own_prefixes = torch.split(torch.from_numpy(prefixes[leaves]), leaves_per_task.tolist())
     visits_of_heads = torch.from_numpy(leaf_of - first_leaves).unbind(1)
-    heads = (Nodes(*both, numbers, len(whole)) for both in zip(own_names, visits_of_heads, strict=True))
+    heads = (Nodes(*both, numbers, len(whole)) for both in zip(own_prefixes, visits_of_heads, strict=True))
     return PopulationPlan(tuple(layers), torch.from_numpy(leaves), tuple(heads))
 
 
-def select(table: _Ints, part: PopulationPass) -> _Ints:
+def _select(table: _Ints, population_pass: PopulationPass) -> _Ints:
     """Returns the part's entries `(rows, ..., tasks)` of a table `(S, ..., T')`."""
-    return table[list(part.rows)][..., part.tasks.start : part.tasks.stop]
+    return table[list(population_pass.rows)][..., population_pass.tasks.start : population_pass.tasks.stop]
 
 
 def _distinct(keys: _Ints) -> tuple[_Ints, _Ints]:
@@ -129,13 +130,16 @@ def _by_copy(copies: _Ints) -> tuple[_Ints, _Ints]:
     return flat.argsort(kind="stable"), np.bincount(flat)
 
 
-def _number_visits(copies: _Ints, part: PopulationPass) -> tuple[_Ints, _Ints]:
+def _number_visits(copies: _Ints, population_pass: PopulationPass) -> tuple[_Ints, _Ints]:
     """Counts for each of the part's visits `(S, T')` the visits of its copy before it, and in all the step."""
     order, totals = _by_copy(copies)
     before = totals.cumsum() - totals
     numbers = np.empty(copies.size, np.int64)
     numbers[order] = np.arange(copies.size) - before[copies.ravel()[order]]
-    return select(numbers.reshape(copies.shape), part), select(totals[copies], part)
+    return (
+        _select(numbers.reshape(copies.shape), population_pass),
+        _select(totals[copies], population_pass),
+    )
 
 
 def _plan_layer(
@@ -143,7 +147,7 @@ def _plan_layer(
     nodes: _Ints,
     node_copies: _Ints,
     parents: _Ints,
-    names: _Ints,
+    prefixes: _Ints,
     visits: tuple[_Ints, _Ints] | None,
 ) -> LayerPlan:
     used, first_nodes, sizes = np.unique(node_copies, return_index=True, return_counts=True)
@@ -156,14 +160,14 @@ def _plan_layer(
     else:
         numbers = np.split(visits[0].ravel()[order], ends)
         totals = [int(own[0]) for own in np.split(visits[1].ravel()[order], ends)]
-    own_names = torch.split(torch.from_numpy(names), sizes.tolist())
+    own_prefixes = torch.split(torch.from_numpy(prefixes), sizes.tolist())
     return LayerPlan(
         copies=tuple(used.tolist()),
         parents=torch.from_numpy(parents),
         nodes=tuple(
             Nodes(own, torch.from_numpy(visited - first), torch.from_numpy(number), total)
             for own, visited, first, number, total in zip(
-                own_names, own_nodes, first_nodes, numbers, totals, strict=True
+                own_prefixes, own_nodes, first_nodes, numbers, totals, strict=True
             )
         ),
     )

@@ -36,27 +36,27 @@ class TaskRandom(NodeModule):
     Outside of a training pass of the networks of several tasks it is the plain module.
 
     Args:
-        plain: The module; a dropout's `inplace` is switched off, because nodes share their input.
+        module: The module; a dropout's `inplace` is switched off, because nodes share their input.
         path: Its place in its block.
     """
 
-    def __init__(self, plain: nn.Module, path: str) -> None:
+    def __init__(self, module: nn.Module, path: str) -> None:
         super().__init__()
-        if hasattr(plain, "inplace"):
-            plain.inplace = False  # type: ignore[assignment]
-        self.plain, self.path = plain, path
-        self.train(plain.training)
+        if hasattr(module, "inplace"):
+            module.inplace = False  # type: ignore[assignment]
+        self.module, self.path = module, path
+        self.train(module.training)
 
     def forward(self, input: Tensor) -> Tensor:
         """Maps `(n * B, ...)` to the same shape."""
-        if not self.training or self.seed_of is None:
-            return self.plain(input)  # type: ignore[no-any-return]
+        if not self.training or self.seed_function is None:
+            return self.module(input)  # type: ignore[no-any-return]
         return _run_by_node(self, self._run_in_order, 0, input)
 
     def _run_in_order(self, part: Tensor) -> Tensor:
         """Draws in the same order whatever the input's layout in memory, which depends on what else is computed."""
         layout = torch.channels_last if part.dim() == 4 else torch.contiguous_format
-        return self.plain(part.contiguous(memory_format=layout))  # type: ignore[no-any-return]
+        return self.module(part.contiguous(memory_format=layout))  # type: ignore[no-any-return]
 
 
 class TaskAttention(nn.MultiheadAttention, NodeModule):
@@ -70,7 +70,7 @@ class TaskAttention(nn.MultiheadAttention, NodeModule):
         Raises:
             ValueError: In a training pass, if the weights are asked for or a mask is given for each image.
         """
-        if not self.training or self.seed_of is None:
+        if not self.training or self.seed_function is None:
             return super().forward(query, key, value, *args, **kwargs)
         if args or kwargs.get("need_weights", True) or kwargs.get("key_padding_mask") is not None:
             raise ValueError(
@@ -96,7 +96,7 @@ def convert_random_layers(module: nn.Module) -> nn.Module:
 
 def _converted(module: nn.Module, path: str) -> nn.Module:
     if isinstance(module, TaskRandom):  # anew, so that the plain module within is not converted
-        return TaskRandom(module.plain, module.path)
+        return TaskRandom(module.module, module.path)
     if isinstance(module, _RANDOM):
         return TaskRandom(module, path)
     if type(module) is nn.MultiheadAttention and module.dropout > 0:
@@ -111,7 +111,7 @@ def restore_random_layers(module: nn.Module) -> nn.Module:
 
 def _restored(module: nn.Module) -> nn.Module:
     if isinstance(module, TaskRandom):
-        return module.plain.train(module.training)
+        return module.module.train(module.training)
     return _with_state_of(module, nn.MultiheadAttention) if type(module) is TaskAttention else module
 
 
@@ -128,16 +128,16 @@ def _run_by_node(layer: TaskRandom | TaskAttention, run: Callable[..., Tensor], 
     The generator is put back afterwards: nothing else that is drawn in the program notices.
     """
     assert layer.nodes is not None
-    assert layer.seed_of is not None
+    assert layer.seed_function is not None
     again = (f"run {layer.runs}",) if layer.runs else ()  # a block that runs a dropout twice draws two masks
     layer.runs += 1
-    names = layer.nodes.names.tolist()
-    parts_of = {id(tensor): tensor.chunk(len(names), dim) for tensor in inputs}  # self-attention has one input
+    prefixes = layer.nodes.prefixes.tolist()
+    parts_of = {id(tensor): tensor.chunk(len(prefixes), dim) for tensor in inputs}  # self-attention has one input
     chunks = zip(*(parts_of[id(tensor)] for tensor in inputs), strict=True)
     with _own_generator(inputs[0].device) as reseed:
         outputs = []
-        for name, parts in zip(names, chunks, strict=True):
-            reseed(layer.seed_of(layer.path, *name, *again))
+        for prefix, parts in zip(prefixes, chunks, strict=True):
+            reseed(layer.seed_function(layer.path, *prefix, *again))
             outputs.append(run(*parts))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim)
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.gated import GatedNetworks, names_of, task_plan
+from lws_lightning.sharing.gated import GatedNetworks, plan_all_copies, root_prefixes
 from lws_lightning.sharing.layers import SharedLayer
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.passes import PopulationPass
-from lws_lightning.sharing.task_networks import passes_of_tasks
+from lws_lightning.sharing.task_networks import split_tasks
 
 __all__ = ["SoftOrderNetwork"]
 
@@ -58,15 +58,15 @@ class SoftOrderNetwork(GatedNetworks):
 
     def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
         """Computes the output of the chain."""
-        activations, names = channels_last(images), names_of(tasks)
+        activations, prefixes = channels_last(images), root_prefixes(tasks)
         weights = self.scale_weights(tasks)
         for position, layer in enumerate(self._chain):
-            plan = task_plan(layer.num_weights, names, tasks, len(self.heads))
-            activations = layer(activations, plan, batch_size, self.seeds_at(position))
-            names = plan.names
+            plan = plan_all_copies(layer.num_weights, prefixes, tasks, len(self.heads))
+            activations = layer(activations, plan, batch_size, self.seed_function_at(position))
+            prefixes = plan.prefixes
             if position in self.mixed:
                 activations = _mix(activations, weights[:, position - self.mixed.start])
-                names = names_of(tasks)
+                prefixes = root_prefixes(tasks)
         return activations
 
     def task_modules(self, assignment: None, task: int) -> list[nn.Module]:
@@ -85,7 +85,7 @@ class SoftOrderNetwork(GatedNetworks):
         """Splits by task; a task's batch makes a mixed layer compute D * B images."""
         size = len(self.mixed)
         smallest = f"{batch_size} in each of {size} mixed layers"
-        return passes_of_tasks(len(self.heads), size * batch_size, max_images, smallest)
+        return split_tasks(len(self.heads), size * batch_size, max_images, smallest)
 
 
 def _mix(activations: Tensor, weights: Tensor) -> Tensor:

@@ -11,18 +11,19 @@ from torch import Tensor, nn
 
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, convert_batch_norms, norms_of
 from lws_lightning.sharing.memory import channels_last
-from lws_lightning.sharing.nodes import SeedOf, modules_of
+from lws_lightning.sharing.nodes import SeedFunction, modules_of
 from lws_lightning.sharing.passes import PopulationPass
 from lws_lightning.sharing.random_layers import convert_random_layers
 
-__all__ = ["TaskNetworks", "passes_of_tasks"]
+__all__ = ["TaskNetworks", "split_tasks"]
 
 
 class TaskNetworks(nn.Module, ABC):
     """The networks of T tasks, with a head for each.
 
-    `forward(images (T', B, ...), population, part=None)` runs one batch of each task and returns for each task its
-    logits, `(S, B, classes_t)`. Of networks whose sharing no assignment describes the population is None and S is 1.
+    `forward(images (T', B, ...), population, population_pass=None)` runs one batch of each task and returns for each
+    task its logits, `(S, B, classes_t)`. Of networks whose sharing no assignment describes the population is None and S
+    is 1.
 
     Args:
         modules: What the networks consist of besides the heads, by name.
@@ -37,7 +38,7 @@ class TaskNetworks(nn.Module, ABC):
         for name, module in modules.items():
             self.add_module(name, module)
         self.heads = nn.ModuleList(convert_random_layers(convert_batch_norms(head)) for head in heads)
-        self._seed_of: SeedOf | None = None
+        self._seed_function: SeedFunction | None = None
         for parameter in self.parameters():
             parameter.data = channels_last(parameter.data)
 
@@ -95,18 +96,19 @@ class TaskNetworks(nn.Module, ABC):
         used = {p for task in range(len(self.heads)) for p in self.task_parameters(assignment, task)}
         return sum(parameter.numel() for parameter in used)
 
-    def draw_by(self, seed_of: SeedOf | None) -> None:
+    def seed_random_layers(self, seed_function: SeedFunction | None) -> None:
         """Chooses what the masks of dropout and its kin depend on in training.
 
         Args:
-            seed_of: Makes a seed of counters, to which the network adds the layer, the task and the copies that the
-                task's batch has passed. To be set anew in every step. None: masks come from torch's global generator.
+            seed_function: Makes a seed of counters, to which the network adds the layer, the task and the copies that
+                the task's batch has passed. To be set anew in every step. None: masks come from torch's global
+                generator.
         """
-        self._seed_of = seed_of
+        self._seed_function = seed_function
 
-    def seeds_at(self, place: int | str) -> SeedOf | None:
+    def seed_function_at(self, place: int | str) -> SeedFunction | None:
         """Returns what makes the seeds of the random layers at a place of the networks; None unless in training."""
-        return partial(self._seed_of, place) if self.training and self._seed_of is not None else None
+        return partial(self._seed_function, place) if self.training and self._seed_function is not None else None
 
     def norms(self) -> Iterator[TaskBatchNorm]:
         """Yields every batch normalisation that has running statistics, which wait for `commit_running_stats`."""
@@ -155,14 +157,12 @@ def _set_modes(modes: Iterable[tuple[nn.Module, bool]]) -> None:
         if module.training is mode:
             continue
         if "training" in vars(module):
-            object.__setattr__(module, "training", mode)  # see `computing`
+            object.__setattr__(module, "training", mode)  # see `node_context`
         else:
             module.training = mode
 
 
-def passes_of_tasks(
-    num_tasks: int, images_per_task: int, max_images: int | None, smallest: str
-) -> list[PopulationPass]:
+def split_tasks(num_tasks: int, images_per_task: int, max_images: int | None, smallest: str) -> list[PopulationPass]:
     """Splits tasks into passes where every task computes the same number of images.
 
     Args:

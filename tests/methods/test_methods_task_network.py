@@ -129,7 +129,7 @@ def test_networks_that_mix_are_refused(kind):
 
 @pytest.mark.parametrize("task", ["upright", 4, -1])
 def test_an_unknown_task_is_named(task):
-    with pytest.raises(ValueError, match=r"There is no task .*; there are: 'upright_digit', "):
+    with pytest.raises(ValueError, match=r"There is no task .*; the tasks are: 'upright_digit', "):
         task_network(learned(digits()), task)
 
 

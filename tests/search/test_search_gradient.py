@@ -130,7 +130,7 @@ def test_one_utility_for_all_tasks_is_the_same_as_repeating_it():
 )
 def test_shapes_that_do_not_fit_are_refused(population_shape, utilities_shape):
     distribution = SearchDistribution([2, 2], 3)
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="does not match"):
         distribution.natural_gradient(torch.zeros(population_shape, dtype=torch.int64), torch.zeros(utilities_shape))
 
 

@@ -10,7 +10,7 @@ from random_networks import cases
 from torch import nn
 from torch_loop import POPULATION, TASKS, batch, conv_block, flat_head, pair
 
-from lws_lightning.sharing import plain_chain, split_population
+from lws_lightning.sharing import split_population, standalone_network
 from lws_lightning.sharing.batch_norm import restore_batch_norms
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
@@ -63,7 +63,7 @@ def trained(case, steps=3, bound=None):
     for step in range(steps):
         images, population = case.images * (step + 1) - step / 3, case.population.roll(step, 2)
         parts = [None] if bound is None else split_population(population, images.shape[1], bound)
-        outputs = [network(images, population, part=part) for part in parts]
+        outputs = [network(images, population, population_pass=part) for part in parts]
         expected = oracle(images, population)
         if bound is None:
             for ours, plain in zip(outputs[0], expected, strict=True):
@@ -113,7 +113,7 @@ def test_evaluation_is_that_of_each_tasks_own_network(case):
         alone = network.forward_task(case.images[task], case.population[0], task)
         torch.testing.assert_close(alone, plain[0], **CLOSE)
         modules = network.task_modules(case.population[0], task)
-        chain = plain_chain(modules, [str(number) for number in range(len(modules))], task)
+        chain = standalone_network(modules, [str(number) for number in range(len(modules))], task)
         assert not any("lws_lightning" in type(part).__module__ for part in chain.modules())
         torch.testing.assert_close(chain.double()(case.images[task]), plain[0], rtol=1e-4, atol=1e-4)  # from float32
 
@@ -139,8 +139,8 @@ def test_what_two_processes_have_seen_adds_up(case, weight):
     parts = split_population(case.population, bound, bound)
     networks = [network if number % 2 else other for number in range(len(parts))]
     for part, own in zip(parts, networks, strict=True):
-        own(case.images, case.population, part=part)
-        whole(case.images, case.population, part=part)
+        own(case.images, case.population, population_pass=part)
+        whole(case.images, case.population, population_pass=part)
     for ours, theirs in zip(network.norms(), other.norms(), strict=True):
         ours.replace_pending(ours.pending(weight) + theirs.pending(weight))
     network.commit_running_stats()

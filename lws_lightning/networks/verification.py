@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lws_lightning.networks.chain import REMEDY, Chain, CutError
 from lws_lightning.sharing import TaskAttention, TaskRandom, convert_random_layers
 
-__all__ = ["prove_chain", "refuse_hidden_randomness", "seeded"]
+__all__ = ["refuse_hidden_randomness", "seeded", "verify_chain"]
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def seeded(seed: int) -> Iterator[None]:
         torch.default_generator.set_state(state)
 
 
-def prove_chain(model: nn.Module, cut: Callable[[nn.Module], Chain], image_shape: Sequence[int], what: str) -> None:
+def verify_chain(model: nn.Module, cut: Callable[[nn.Module], Chain], image_shape: Sequence[int], what: str) -> None:
     """Compares features and logits of a model with those of its chain on random images.
 
     In eval mode and, with the same random numbers, in training. Weights that are all alike (biases of 0, scales of 1

@@ -10,12 +10,12 @@ from torch import nn
 from lws_lightning.sharing.batch_norm import restore_batch_norms
 from lws_lightning.sharing.random_layers import restore_random_layers
 
-__all__ = ["plain_chain"]
+__all__ = ["standalone_network"]
 
 _TAKEN = frozenset(dir(nn.Sequential()))
 
 
-def plain_chain(modules: Sequence[nn.Module], names: Sequence[str], task: int) -> nn.Sequential:
+def standalone_network(modules: Sequence[nn.Module], names: Sequence[str], task: int) -> nn.Sequential:
     """Copies modules into a chain of their own, as they were before they were made part of a network of several tasks.
 
     Args:
