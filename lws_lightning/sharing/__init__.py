@@ -1,4 +1,4 @@
-"""What runs a population of assignments through a network of weight sets: no Lightning import."""
+"""Runs a population of assignments through a network of weight sets. Does not import Lightning."""
 
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm
 from lws_lightning.sharing.columns import ColumnNetwork

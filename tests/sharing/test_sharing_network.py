@@ -254,7 +254,7 @@ def test_a_population_that_does_not_fit_is_refused(population, message):
 
 
 def test_weight_sets_that_cannot_work_are_refused():
-    with pytest.raises(ValueError, match="at least one weight"):
+    with pytest.raises(ValueError, match="at least one copy"):
         dkl(copies=0)
     layers = [BaseLayer("odd", nn.Sequential(nn.Conv2d(1, 2, 3), nn.SyncBatchNorm(2), nn.Flatten()))]
     with pytest.raises(ValueError, match="SyncBatchNorm would normalise"):
