@@ -30,7 +30,7 @@ class UncertaintyObjective(Objective):
     def __init__(self, num_tasks: int, loss_weights: Tensor | None = None, initial_log_variance: float = 0.0) -> None:
         if not abs(initial_log_variance) < 50:
             raise ValueError(
-                f"initial_log_variance must be between -50 and 50, because tasks are weighted by its exponential, but "
+                f"initial_log_variance must lie between -50 and 50, because tasks are weighted by its exponential, but "
                 f"is {initial_log_variance}."
             )
         super().__init__(num_tasks, loss_weights)

@@ -102,7 +102,7 @@ def test_identity_matrices_make_independent_networks(per_channel, running_stats)
 
 
 class PlainColumns:
-    """Misra et al.'s network as loops over tasks and columns, with torch's own modules."""
+    """Misra et al.'s network as loops over tasks and columns, with torch's modules."""
 
     def __init__(self, network):
         self.network = network

@@ -1,4 +1,4 @@
-"""Whole runs with networks of torchvision and of one's own."""
+"""Whole runs with torchvision's and users' networks."""
 
 import sys
 

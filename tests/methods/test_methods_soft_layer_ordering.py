@@ -25,7 +25,7 @@ def soft(data, **options):
 
 
 def plain_losses(module, batch, choose):
-    """A loop over tasks, depths and layers with torch's own modules.
+    """A loop over tasks, depths and layers with torch's modules.
 
     `choose` gives the weights of the layers for a task and depth. Each task and depth takes the blocks of the first.
     """
@@ -75,7 +75,7 @@ def test_soft_scales_and_their_gradients_are_those_of_plain_loops():
 
 
 def test_in_eval_mode_too_one_hot_scales_make_the_permuted_network():
-    """Each depth has running statistics of its own, so those of one task alone are the permuted network's."""
+    """Each depth has its own running statistics, so those of a single task are the permuted network's."""
     data = digits(tasks=["upright_digit"])
     batch = batch_of(data)
     module, twin = (soft(data) for _ in "ab")

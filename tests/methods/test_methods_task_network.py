@@ -1,4 +1,4 @@
-"""A task's own network as a plain module, and what a checkpoint says of the data."""
+"""A task's network as a plain module, and what a checkpoint stores about the data."""
 
 import copy
 
@@ -32,7 +32,7 @@ def checkpoint(tmp_path_factory):
 
 
 def randomise(method):
-    """Gives running statistics and weights values that tell copies from each other."""
+    """Gives copies different running statistics and weights."""
     generator = torch.Generator().manual_seed(1)
     for module in method.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):

@@ -1,4 +1,4 @@
-"""A population's forward against the plain double loop."""
+"""A population's forward pass against a plain double loop."""
 
 import copy
 
@@ -35,7 +35,7 @@ def assert_all_close(one, other):
 
 
 class _MeanOfVisits:
-    """Averages the statistics of a plain batch normalisation's visits, as `running_stats: mean` says."""
+    """Averages the statistics of a batch normalisation's visits, like `running_stats: mean`."""
 
     def __init__(self, norm):
         self.norm, self.means, self.variances = norm, [], []

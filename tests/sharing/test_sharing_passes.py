@@ -1,4 +1,4 @@
-"""A population in several passes against the same population in one, and against the plain loop."""
+"""A population in several passes against a single pass and against a plain loop."""
 
 import copy
 import itertools
@@ -115,7 +115,7 @@ def losses_of(logits, labels):
 
 
 def run_in_passes(network, case, bound):
-    """Losses `(S, T)`; adds gradients pass by pass."""
+    """Losses `(S, T)`; accumulates gradients pass by pass."""
     losses = torch.zeros(len(case.population), len(case.labels), dtype=torch.float64)
     for part in split_population(case.population, case.images.shape[1], bound):
         columns = slice(part.tasks.start, part.tasks.stop)
@@ -159,7 +159,7 @@ def test_several_passes_are_one(case, more, running_stats):
 @PROPERTY
 @given(cases(), st.sampled_from(["mean", "per_visit", "per_task"]))
 def test_statistics_of_passes_on_two_processes_add_up(case, running_stats):
-    """Each process has done every other pass; the sum of what they have seen is what one has seen that did all."""
+    """Each process runs every other pass; the sum of their statistics is that of one process that runs all."""
     whole = case.network.train()
     whole.set_running_stats(running_stats)
     one, other = copy.deepcopy(whole), copy.deepcopy(whole)

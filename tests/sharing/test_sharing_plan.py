@@ -1,4 +1,4 @@
-"""A plan against prefixes that are collected one by one."""
+"""A plan against prefixes collected one by one."""
 
 import torch
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Normalisations, dropout, stochastic depth and attention in a population's pass against the plain loop.
+"""Normalisations, dropout, stochastic depth and attention in a population's pass against a plain loop.
 
 The loop visits every task under every assignment with torch's own modules. Before each random module it seeds torch's
 generator with what the visit is: the same task with the same copies so far has the same mask.
@@ -102,7 +102,7 @@ def batches(seed=1, size=8):
 
 
 class Loop:
-    """Visit by visit, and each random module with a seed of its own for the visit."""
+    """Visit by visit, with a separate seed for each random module and visit."""
 
     def __init__(self, network, seed_function):
         self.network = restore_random_layers(restore_batch_norms(copy.deepcopy(network), task=0))
@@ -133,7 +133,7 @@ class Loop:
 
 
 def prepare(seed, module, inputs):
-    """Seeds the generator, and lays the input out in channels_last, in which order a module draws."""
+    """Seeds the generator, and converts the input to channels_last, the order in which a module draws."""
     torch.manual_seed(seed)
     if isinstance(module, nn.MultiheadAttention):
         return None

@@ -1,4 +1,4 @@
-"""Running statistics of each task against one plain network for each task."""
+"""Running statistics per task, against one plain network per task."""
 
 import copy
 
@@ -18,7 +18,7 @@ PROPERTY = settings(deadline=None, max_examples=60, suppress_health_check=list(H
 
 
 class TasksAlone:
-    """For each task torch's own modules of all copies, whose normalisations average what they see in a step."""
+    """Torch's modules of all copies for each task, whose normalisations average over a step."""
 
     def __init__(self, network):
         self.tasks = range(len(network.heads))
@@ -132,7 +132,7 @@ def test_some_of_the_tasks(case):
 @PROPERTY
 @given(cases(), st.floats(0.1, 2))
 def test_what_two_processes_have_seen_adds_up(case, weight):
-    """`pending` of two parts, added and put back, commits what one process with both parts commits."""
+    """The sum of two processes' `pending` commits what one process with both batches commits."""
     network, _ = trained(case, steps=1)
     whole, other = copy.deepcopy(network), copy.deepcopy(network)
     bound = case.images.shape[1]
@@ -155,7 +155,7 @@ def test_what_two_processes_have_seen_adds_up(case, weight):
 
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_a_frozen_copy_beside_one_in_training(frozen):
-    """One uses its statistics and keeps them, the other does not, as where the modules run one after the other."""
+    """One uses its statistics and keeps them, the other does not, as when modules run one after the other."""
     network, _ = pair([conv_block()], flat_head())
     network.set_running_stats("per_task")
     norms = [block[1] for block in network.layers[0].copies]
