@@ -87,8 +87,9 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
             copy, relative to the tensor's root mean square. 0: no noise; copies with the same pretrained weights then
             differ only after training.
         max_images_per_pass: Bounds the memory of a training step: its populations are computed in consecutive passes,
-            none of which computes more images at any layer. An image counts once for each distinct prefix of the
-            assignments it is computed under. At least the batch size. None: one pass. Results differ only by rounding.
+            none of which computes more images than this at any layer. An image counts once for each distinct prefix of
+            the assignments it is computed under. At least the batch size. None: one pass. Results differ only by
+            rounding.
         loss_weights: Weight of each task in the mean over tasks that is minimised: a list in task order, or by task
             name (tasks not named get 1). Only ratios matter; equal weights are the paper's. Logged losses are
             unweighted. Adam normalises the size of gradients, so loss weights matter where tasks share and hardly for
@@ -116,7 +117,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
     )
     """Options that the state in a checkpoint depends on: a run cannot resume with another value."""
     state_values: ClassVar[Mapping[str, Any]] = {"running_stats": "per_task", "ema_decay": None}
-    """Option values that change what the state contains: a run cannot resume from or to them with another value."""
+    """Option values that change what the state contains: a run cannot resume with a change from or to them."""
     start_options: ClassVar[frozenset[str]] = frozenset({"initialization", "pretrained_weights", "perturb_copies"})
     """Options of the initial networks, which have no effect on a resumed run."""
     training_options: ClassVar[frozenset[str]] = frozenset(

@@ -16,12 +16,7 @@ Sharing = Literal["full", "none", "prior"]
 
 
 class FixedScheme(Scheme):
-    """A fixed assignment; see `FixedSharing` for the options.
-
-    Args:
-        blueprint: What the networks are made from.
-        sharing, prior_layers: See `FixedSharing`.
-    """
+    """A fixed assignment; see `FixedSharing` for the options."""
 
     network: MultiTaskNetwork
 

@@ -81,7 +81,6 @@ class Scheme:
         distribution: The search distribution; None: no search.
 
     Attributes:
-        network, distribution: As given.
         gate_lr_factor: Learning rate of the network's gates relative to that of the weights.
     """
 

@@ -23,9 +23,6 @@ class SharedLayer(nn.Module):
             normalisation). The copies are deep copies of it.
         num_weights: K.
         initialise: Called with each copy and its number, to initialise its weights.
-
-    Attributes:
-        copies: The K blocks.
     """
 
     def __init__(

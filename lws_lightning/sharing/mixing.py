@@ -17,10 +17,7 @@ class MixingUnit(nn.Module):
 
     Args:
         num_columns: T.
-        weight: The initial matrix. `(T * S, T * S)`, or `(C, T, T)` for one matrix per channel.
-
-    Attributes:
-        weight: The trainable matrix.
+        weight: The initial value of the trainable matrix: `(T * S, T * S)`, or `(C, T, T)` for one matrix per channel.
     """
 
     def __init__(self, num_columns: int, weight: Tensor) -> None:

@@ -24,10 +24,6 @@ class MultiTaskNetwork(TaskNetworks):
     Args:
         layers: The chain.
         heads: T output layers.
-
-    Attributes:
-        layers: The chain.
-        heads: The T heads.
     """
 
     layers: nn.ModuleList

@@ -27,9 +27,6 @@ class TaskNetworks(nn.Module, ABC):
     Args:
         modules: The networks' modules besides the heads, by name.
         heads: T output layers.
-
-    Attributes:
-        heads: The T heads.
     """
 
     def __init__(self, modules: dict[str, nn.Module], heads: Sequence[nn.Module]) -> None:
@@ -176,8 +173,8 @@ def split_tasks(num_tasks: int, images_per_task: int, max_images: int | None, sm
         return [PopulationPass(range(num_tasks), (0,))]
     if images_per_task > max_images:
         raise ValueError(
-            f"max_images_per_pass is {max_images}, but a layer computes {images_per_task} images for one task's batch "
-            f"({smallest}), which cannot be split. Set model.max_images_per_pass to at least that."
+            f"max_images_per_pass is {max_images}, but a layer computes {images_per_task} images ({smallest}) for one "
+            "task's batch, which cannot be split. Set model.max_images_per_pass to at least that."
         )
     size = max_images // images_per_task
     return [PopulationPass(range(i, min(i + size, num_tasks)), (0,)) for i in range(0, num_tasks, size)]

@@ -40,9 +40,6 @@ class WeightUpdate:
         ema_decay: The decay of the average.
         stopping: Early stopping of tasks under a fixed assignment; None: no early stopping.
         penalty: Returns a scalar to minimise besides the objective, or None.
-
-    Attributes:
-        network, objective, engine, seed: As given.
     """
 
     def __init__(
