@@ -171,7 +171,7 @@ def test_a_file_of_slurms_requeue_is_not_gone_on_from(quiet_trainer, tmp_path):
     first = quiet_trainer(max_steps=2)
     first.fit(learned(digits()), digits())
     first.save_checkpoint(tmp_path / "hpc_ckpt_1.ckpt")
-    with pytest.raises(ValueError, match=r"hpc_ckpt_1\.ckpt.*Move it away"):
+    with pytest.raises(ValueError, match=r"hpc_ckpt_1\.ckpt.*Move that file away"):
         quiet_trainer(max_steps=4).fit(learned(digits()), digits(), ckpt_path=tmp_path / "hpc_ckpt_1.ckpt")
 
 

@@ -98,7 +98,7 @@ def test_a_weight_in_two_layers_is_refused_by_name():
     other.weight = conv.weight
     last = (nn.Flatten(), nn.Linear(64, 8))
     for second in (conv, other):
-        with pytest.raises(ValueError, match=r"The layers layer0 and layer1 use the same weights.*Give each its own"):
+        with pytest.raises(ValueError, match=r"The layers layer0 and layer1 use the same weights.*Give each layer its own module"):
             fixed(digits(), network=network_of(nn.Sequential(conv, relu), nn.Sequential(second, *last)))
     fixed(digits(), network=network_of(nn.Sequential(conv, relu), nn.Sequential(relu, *last)))
 

@@ -170,7 +170,7 @@ def test_a_checkpoint_imports_no_code_by_itself(checkpoint, tmp_path, monkeypatc
     torch.save({**content, "lws_method": "evil_method.Method"}, tmp_path / "method.ckpt")
     hparams = {**content["hyper_parameters"], "network": "evil_network:build"}
     torch.save({**content, "hyper_parameters": hparams}, tmp_path / "network.ckpt")
-    with pytest.raises(ValueError, match=r"other code, evil_method\.Method.*--trust_network"):
+    with pytest.raises(ValueError, match=r"outside this package, evil_method\.Method.*--trust_network"):
         method_from_checkpoint(tmp_path / "method.ckpt")
     with pytest.raises(ValueError, match=r"code to import, 'evil_network:build'"):
         method_from_checkpoint(tmp_path / "network.ckpt")
