@@ -12,7 +12,7 @@ from lws_lightning.randomness import generator_for
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import MultiTaskNetwork
 from lws_lightning.training import task_losses
-from lws_lightning.training.optimization import clear_gradients, total_norm
+from lws_lightning.training.optimization import gradient_norm, zero_gradients
 
 __all__ = ["PI", "WORKLOADS", "Step", "Workload"]
 
@@ -114,11 +114,11 @@ class Workload:
         optimizer = torch.optim.Adam(parameters, fused=True)
 
         def update(population: Tensor) -> None:
-            clear_gradients(parameters)
+            zero_gradients(parameters)
             with _autocast(precision):
                 losses = task_losses(network(images, population), labels)
             losses.mean().backward()
-            total_norm(parameters)
+            gradient_norm(parameters)
             network.commit_running_stats()
             optimizer.step()
 
@@ -147,10 +147,10 @@ class Workload:
                 for assignment in nes:
                     mean_loss(assignment)
             loop.train()
-            clear_gradients(loop.parameters())
+            zero_gradients(loop.parameters())
             for assignment in sgd:
                 (mean_loss(assignment) / len(sgd)).backward()
-            total_norm(loop.parameters())
+            gradient_norm(loop.parameters())
             optimizer.step()
 
         return step

@@ -1,4 +1,4 @@
-"""What a DataModule hands to a method: one batch of every task, or images of one task to evaluate."""
+"""What a DataModule passes to a method: one batch of every task, or images of one task to evaluate."""
 
 from typing import Literal, NamedTuple
 
@@ -23,14 +23,14 @@ class TaskBatch(NamedTuple):
 
 
 class StepBatch(NamedTuple):
-    """The two batches of one training step (Algorithm 1 draws one for NES and another for SGD)."""
+    """The two batches of one training step (Algorithm 1): one for the NES step, one for the SGD step."""
 
     nes: TaskBatch
     sgd: TaskBatch
 
 
 class EvaluationBatch(NamedTuple):
-    """Some images of a single task.
+    """Images of a single task.
 
     Attributes:
         task: Index of the task.
@@ -44,13 +44,13 @@ class EvaluationBatch(NamedTuple):
 
 
 class PredictionBatch(NamedTuple):
-    """Some images without labels.
+    """Images without labels.
 
     Attributes:
         images: `(N, C, H, W)` uint8 in [0, 255].
-        files: Where each image comes from.
-        tasks: The tasks whose networks are to see them.
-        broken: Files that were to be among them and cannot be read, each with the reason.
+        files: The file of each image.
+        tasks: The tasks to predict.
+        broken: Files that could not be read, each with the reason.
     """
 
     images: Tensor

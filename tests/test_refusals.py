@@ -24,7 +24,7 @@ STREAMED = ("--data.in_memory", "false", "--data.images_on_device", "true")
     [
         (("--trainer.gradient_clip_val", 1), "clip_grad_norm"),
         (("--trainer.accumulate_grad_batches", 2), "batch_size"),
-        (EARLY_STOPPING, "nothing may be selected by test images"),
+        (EARLY_STOPPING, "test images must not be used for selection"),
         (("--trainer.accelerator", "tpu"), "trainer.accelerator tpu: "),
         (("--trainer.strategy", "foo"), "trainer.strategy foo: "),
         (("--model.network", "nomod:build"), "'nomod:build' cannot be imported: No module named 'nomod'"),

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from lws_lightning.methods import MultiTaskMethod
-from lws_lightning.sharing import plain_chain
+from lws_lightning.sharing import standalone_network
 
 __all__ = ["task_network"]
 
@@ -41,7 +41,7 @@ def task_network(method: MultiTaskMethod, task: int | str) -> nn.Sequential:
     if normalization is not None:
         modules.insert(0, _normalize(*normalization))
         names.insert(0, "normalize")
-    return plain_chain(modules, names, index)
+    return standalone_network(modules, names, index)
 
 
 def _normalize(mean: list[float], std: list[float]) -> nn.BatchNorm2d:

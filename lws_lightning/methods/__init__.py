@@ -1,4 +1,4 @@
-"""LightningModules: learned sharing and the systems that it is compared with."""
+"""LightningModules: learned weight sharing and the methods it is compared with."""
 
 from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.checks import check_trainer

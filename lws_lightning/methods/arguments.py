@@ -1,40 +1,40 @@
-"""With which arguments an object was made, whatever its class."""
+"""Captures the arguments that an object was constructed with, whatever its class."""
 
 import inspect
 from typing import Any, Self
 
-__all__ = ["KeepsArguments"]
+__all__ = ["CapturesArguments"]
 
 
-class KeepsArguments:
-    """Keeps the arguments that an object is made with until its constructor asks for them."""
+class CapturesArguments:
+    """Stores the arguments of the constructor call until `constructor_options` is called."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Makes the object."""
-        made = super().__new__(cls)
-        object.__setattr__(made, "_arguments", (args, kwargs))
-        return made
+        """Creates the object and stores its arguments."""
+        instance = super().__new__(cls)
+        object.__setattr__(instance, "_arguments", (args, kwargs))
+        return instance
 
-    def given_options(self, base: type) -> dict[str, Any]:
-        """Returns the arguments by name, with the default values of those that were not given; to be called once.
+    def constructor_options(self, base: type) -> dict[str, Any]:
+        """Returns the arguments by name, including default values; may be called only once.
 
-        Of a user's subclass only its own arguments count, because it may itself set those of its base. A network that
-        is a function is left out: it does not go into checkpoints.
+        For a user's subclass only its own arguments count, because it may set those of its base class itself. A network
+        given as a callable is left out: checkpoints do not contain it.
 
         Args:
-            base: The class where the search for default values ends.
+            base: The last class whose default values are included.
         """
         args, kwargs = self.__dict__.pop("_arguments")
-        kind = type(self)
-        signature = inspect.signature(kind.__init__)
+        cls = type(self)
+        signature = inspect.signature(cls.__init__)
         options = dict(list(signature.bind_partial(None, *args, **kwargs).arguments.items())[1:])
         for name, parameter in signature.parameters.items():
             if parameter.kind is parameter.VAR_KEYWORD:
                 options |= options.pop(name, {})
-        of_this_package = kind.__module__.split(".")[0] == __name__.split(".")[0]
-        for part in kind.__mro__ if of_this_package else (kind,):
-            if "__init__" in vars(part) and issubclass(part, base):
-                for name, parameter in inspect.signature(part.__init__).parameters.items():
+        of_this_package = cls.__module__.split(".")[0] == __name__.split(".")[0]
+        for ancestor in cls.__mro__ if of_this_package else (cls,):
+            if "__init__" in vars(ancestor) and issubclass(ancestor, base):
+                for name, parameter in inspect.signature(ancestor.__init__).parameters.items():
                     if parameter.default is not parameter.empty:
                         options.setdefault(name, parameter.default)
         return {name: value for name, value in options.items() if name != "network" or isinstance(value, str)}

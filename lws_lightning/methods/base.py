@@ -1,4 +1,4 @@
-"""The LightningModule of every method: Lightning's hooks around a scheme, an objective and the update of weights."""
+"""The LightningModule of all methods: Lightning's hooks around a scheme, an objective and the weight update."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
 from lws_lightning.batches import EvaluationBatch, PredictionBatch, StepBatch
-from lws_lightning.methods.arguments import KeepsArguments
+from lws_lightning.methods.arguments import CapturesArguments
 from lws_lightning.methods.checks import check_precision, check_task_info, check_trainer
 from lws_lightning.methods.engine import LightningEngine, trainer_of
 from lws_lightning.methods.evaluation import TaskErrors
@@ -35,9 +35,9 @@ from lws_lightning.training import (
     LRSchedule,
     NonFiniteError,
     WeightUpdate,
+    apply_schedule,
     lr_factor,
     normalised_weights,
-    obey_schedule,
     parameter_groups,
     require_equal,
     to_inputs,
@@ -46,80 +46,80 @@ from lws_lightning.training import (
 __all__ = ["MultiTaskMethod"]
 
 
-class MultiTaskMethod(KeepsArguments, LightningModule):
-    """T networks that share weights as a scheme says, trained with Adam by manual optimization.
+class MultiTaskMethod(CapturesArguments, LightningModule):
+    """T networks that share weights according to a scheme, trained with Adam under manual optimization.
 
-    A subclass is a constructor that takes plain values and hands a `Design` on. `global_step` counts training steps:
-    each makes exactly one step of the one optimizer.
+    A subclass is a constructor that takes plain values and passes a `Design` on. Each training step makes exactly one
+    optimizer step, so `global_step` counts training steps.
 
     Args:
-        design: What distinguishes this method from others.
-        network: The base architecture: a name (`lws_lightning.networks.NETWORKS`), a classifier of torchvision as
-            `torchvision:resnet18`, an import path `package.module:build`, or, from Python, a callable. What these build
-            for an image shape is a `BaseNetwork`, or a classifier that can be cut into layers (docs/own_network.md). A
-            callable does not go into checkpoints and is handed over again on loading.
+        design: What distinguishes this method from the others.
+        network: The base architecture: a name (`lws_lightning.networks.NETWORKS`), a torchvision classifier as
+            `torchvision:resnet18`, an import path `package.module:build`, or, from Python, a callable. Given an image
+            shape, these build a `BaseNetwork` or a classifier that can be cut into layers (docs/own_network.md).
+            Checkpoints do not contain a callable; pass it again on loading.
         task_names: Names of the T tasks; from the data.
         num_classes: Classes of each task; from the data.
         image_shape: `(C, H, W)`; from the data.
-        validation_prefix: Under which tag the validation loop logs: `test_curve` if it looks at test images (the
+        validation_prefix: Prefix of the validation loop's metrics: `test_curve` if it evaluates test images (the
             paper's protocol), else `val`; from the data.
         lr: Adam's learning rate (the paper's eta_theta).
         weight_decay: Adam's L2 penalty; the paper has none.
-        lr_schedule: What the learning rate does after the warm-up: `constant` (the paper), `linear` or `cosine` down to
-            0 at the last step.
-        warmup_steps: Steps over which the learning rate rises linearly from 0.
-        adam_eps: What Adam adds to the root of its second moment. Where gradients have become as small as this, a rare
+        lr_schedule: Course of the learning rate after the warm-up: `constant` (the paper), or `linear` or `cosine`
+            decay to 0 at the last step.
+        warmup_steps: Steps of linear warm-up from 0.
+        adam_eps: Adam's epsilon, added to the root of its second moment. Where gradients are about this small, a rare
             large one no longer moves every weight by `lr`.
-        clip_grad_norm: Largest norm of the gradient of all weights together; a larger one is scaled down. None: no
-            limit, as in the paper. This takes the place of `trainer.gradient_clip_val`.
+        clip_grad_norm: Maximum norm of the gradient of all weights together. None: no clipping, as in the paper.
+            Replaces `trainer.gradient_clip_val`.
         running_stats: How the running statistics of batch normalisation follow a step's visits: `mean` (once, towards
-            the mean over the visits), `per_visit` (the authors' program) or `per_task` (as `mean`, but each task has
-            statistics of its own, which costs its predictions nothing). The paper does not say.
-        initialization: `torch` (PyTorch's own, which the authors' program leaves in place and which most likely made
-            the paper's numbers) or `he_uniform` (what the paper says; with few images it does worse without sharing,
-            see docs/design.md). None: as the network says, `torch` for the paper's.
+            the mean over the visits), `per_visit` (the authors' program) or `per_task` (like `mean`, but with separate
+            statistics for each task, at no cost to a prediction). The paper does not say.
+        initialization: `torch` (PyTorch's default, which the authors' program keeps and which most likely produced the
+            paper's numbers) or `he_uniform` (as the paper states; with few images it does worse without sharing, see
+            docs/design.md). None: the network's default, `torch` for the paper's networks.
         learned_layers: Names of the layers that may be shared, with `*` and `?` as in file names, for example
-            `["layer3.*", "layer4.*"]`. The others are common to all tasks. None: as the network says.
-        pretrained_weights: What every copy of a layer starts from: a file with a state dict (`.pt`, `.safetensors`), or
-            for a classifier of torchvision the name of its weights, for example `IMAGENET1K_V1`. Heads are fresh. None:
-            from random weights.
-        perturb_copies: Random numbers with this times the root mean square of each tensor of weights are added to it
-            at the start, in each copy by itself. 0: none; copies with the same pretrained weights then differ only once
-            they have been trained.
-        max_images_per_pass: Bounds the memory of a training step. Its populations are computed in several passes, one
-            after the other, none of which computes more images at any layer; an image counts once for each distinct
-            prefix of the assignments that it is computed under. At least the batch size. None: in one pass. Results
-            differ by rounding only.
-        loss_weights: How much each task counts in the mean over tasks that is minimised: a number for each task in
-            order, or by name, where a task without one weighs 1. Only their ratios matter; equal weights are those of
-            the paper. The logged losses are without weights. Adam divides by the size of a gradient, so that weights
-            matter where tasks share and hardly for weights that one task has alone.
-        ema_decay: Evaluations, predictions and exports use an exponential moving average of the weights and running
-            statistics that keeps this share of itself at each step, in (0, 1); after n steps at most
-            `(1 + n) / (10 + n)`. None: they use the current weights, as in the paper.
-        seed: For initial weights, populations and whatever else is drawn. None: the seed of `seed_everything`.
+            `["layer3.*", "layer4.*"]`. All others are common to all tasks. None: the network's default.
+        pretrained_weights: Initial weights of every copy of a layer: a state dict file (`.pt`, `.safetensors`) or, for
+            a torchvision classifier, the name of its weights, for example `IMAGENET1K_V1`. Heads are initialised
+            randomly. None: random weights.
+        perturb_copies: Standard deviation of the noise added to each initial weight tensor, independently for each
+            copy, relative to the tensor's root mean square. 0: no noise; copies with the same pretrained weights then
+            differ only after training.
+        max_images_per_pass: Bounds the memory of a training step: its populations are computed in consecutive passes,
+            none of which computes more images than this at any layer. An image counts once for each distinct prefix of
+            the assignments it is computed under. At least the batch size. None: one pass. Results differ only by
+            rounding.
+        loss_weights: Weight of each task in the mean over tasks that is minimised: a list in task order, or by task
+            name (tasks not named get 1). Only ratios matter; equal weights are the paper's. Logged losses are
+            unweighted. Adam normalises the size of gradients, so loss weights matter where tasks share and hardly for
+            weights that only one task uses.
+        ema_decay: Decay of an exponential moving average of weights and running statistics, in (0, 1), that
+            evaluations, predictions and exports use; after n steps at most `(1 + n) / (10 + n)`. None: the current
+            weights are used, as in the paper.
+        seed: For initial weights, populations and all other random draws. None: the seed of `seed_everything`.
 
     Attributes:
-        scheme: How the networks share, and what a training step does.
+        scheme: How the networks share weights, and the training step.
         network: The networks of the T tasks.
-        average: The average of the weights that `ema_decay` asks for, or None.
-        distribution: The search distribution, None where nothing is searched.
+        average: The moving average of the weights (`ema_decay`), or None.
+        distribution: The search distribution; None if the method does not search.
         objective: What is minimised.
-        stopping: The early stopping of each task, or None.
-        update: The update of the weights.
-        evaluations: The last evaluation of each prefix.
+        stopping: Per-task early stopping, or None.
+        update: The weight update.
+        evaluations: The last evaluation for each prefix.
     """
 
     neutral_options: ClassVar[frozenset[str]] = frozenset({"max_images_per_pass", "validation_prefix"})
-    """Options that a result does not depend on, but for rounding; not part of `identity`."""
+    """Options that affect results by rounding at most; not part of `identity`."""
     state_options: ClassVar[frozenset[str]] = frozenset(
         {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "learned_layers", "seed"}
     )
-    """Options that the state in a checkpoint depends on: a run cannot go on with another value."""
+    """Options that the state in a checkpoint depends on: a run cannot resume with another value."""
     state_values: ClassVar[Mapping[str, Any]] = {"running_stats": "per_task", "ema_decay": None}
-    """Values of options with which the state holds something more or less: no run can go on from them, or to them."""
+    """Option values that change what the state contains: a run cannot resume with a change from or to them."""
     start_options: ClassVar[frozenset[str]] = frozenset({"initialization", "pretrained_weights", "perturb_copies"})
-    """Options of the networks' start, which have no effect on a run that goes on from a checkpoint."""
+    """Options of the initial networks, which have no effect on a resumed run."""
     training_options: ClassVar[frozenset[str]] = frozenset(
         {
             "lr",
@@ -136,7 +136,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
             "ema_decay",
         }
     )
-    """Options that every method has and that say how weights are trained; a report warns where rows differ in them."""
+    """Options of every method for training the weights; a report warns where rows differ in them."""
 
     def __init__(
         self,
@@ -164,13 +164,13 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.save_hyperparameters(self.given_options(MultiTaskMethod))
+        self.save_hyperparameters(self.constructor_options(MultiTaskMethod))
         check_task_info(task_names, num_classes, image_shape)
         _check_ranges(lr, adam_eps, clip_grad_norm, max_images_per_pass, perturb_copies, ema_decay)
         if design.patience is not None and validation_prefix == "test_curve":
             raise ValueError(
                 "Early stopping needs validation images, but with data.validation: none the validation loop sees test "
-                "images, and nothing may be selected by them. Set data.validation: split (or unused)."
+                "images, which must not be used for selection. Set data.validation: split (or unused)."
             )
         self.method_name = design.name
         self.network_name = network if isinstance(network, str) else getattr(network, "__name__", "callable")
@@ -188,9 +188,9 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         )
         if design.all_learned:
             blueprint = blueprint.all_learned()
-        self.block_names = [part.name for part in base.layers]
+        self.block_names = [layer.name for layer in base.layers]
         self.layer_names = blueprint.layer_names
-        self.scheme = design.scheme(blueprint)  # the base itself is not kept: it may hold functions, not to be pickled
+        self.scheme = design.scheme(blueprint)  # the base is not kept: it may hold functions, which cannot be pickled
         self.network: TaskNetworks = self.scheme.network
         self.network.set_running_stats(running_stats)
         self.weights_per_layer = self.network.weights_per_layer
@@ -225,33 +225,33 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The options that a result depends on, as plain values: all but `neutral_options`; seed and K_l as in force.
+        """The options that a result depends on, as plain values: all but `neutral_options`; seed and K_l as in use.
 
-        A subclass with options that have no consequence for a result adds them to `neutral_options`. The record of a
-        run, reports, sweeps and checkpoints compare identities.
+        A subclass adds options that do not affect results to `neutral_options`. Run records, reports, sweeps and
+        checkpoints compare identities.
         """
         options = {**self.hparams, "seed": self.seed, "weights_per_layer": self.weights_per_layer}
         return plain_options(options, without=self.neutral_options)
 
-    # What predictions and evaluations use
+    # Predictions and evaluations
 
     @property
     def assignment(self) -> Tensor | None:
-        """The assignment for inference, `(L, T)` int64 on the CPU; None where none describes the sharing."""
+        """The assignment for inference, `(L, T)` int64 on the CPU; None if no assignment describes the sharing."""
         return self.scheme.assignment
 
     @property
     def evaluated_network(self) -> TaskNetworks:
-        """The networks whose errors are measured: the average of the weights, where one is kept."""
+        """The networks that evaluations use: those with averaged weights if `ema_decay` is set."""
         return self.network if self.average is None else self.average
 
     def inference_network(self, task: int) -> tuple[TaskNetworks, Tensor | None]:
-        """Returns the networks that a prediction of a task is made with, and under which assignment.
+        """Returns the networks and the assignment that predictions of a task use.
 
-        With early stopping these are the task's best; but the evaluations while training judge the current weights.
+        With early stopping these are the task's best networks, but evaluations during training use the current weights.
         """
-        judged = trainer_of(self) is not None and self.trainer.state.fn == "fit" and self.trainer.validating
-        if self.stopping is None or judged or not self.stopping.has_best(task):
+        during_fit = trainer_of(self) is not None and self.trainer.state.fn == "fit" and self.trainer.validating
+        if self.stopping is None or during_fit or not self.stopping.has_best(task):
             return self.evaluated_network, self.assignment
         return self.stopping.best, self.stopping.best_assignment
 
@@ -259,17 +259,17 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         """Returns the index of a task.
 
         Raises:
-            ValueError: If there is no such task; the message names those there are.
+            ValueError: If there is no such task; the message lists the tasks.
         """
         if isinstance(task, str) and task in self.task_names:
             return self.task_names.index(task)
         if isinstance(task, int) and 0 <= task < len(self.task_names):
             return task
-        raise ValueError(f"There is no task {task!r}; there are: {', '.join(map(repr, self.task_names))}.")
+        raise ValueError(f"There is no task {task!r}; the tasks are: {', '.join(map(repr, self.task_names))}.")
 
     @property
     def data_record(self) -> DataRecord:
-        """What is known of the data: from the Trainer's DataModule, else from the checkpoint."""
+        """What is known about the data, from the Trainer's DataModule or else from the checkpoint."""
         trainer = trainer_of(self)
         datamodule = None if trainer is None else getattr(trainer, "datamodule", None)
         if datamodule is not None:
@@ -291,37 +291,37 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         return networks.forward_task(to_inputs(images, networks.dtype), assignment, index)
 
     def details(self) -> dict[str, Any]:
-        """Returns what a record should say of the sharing beyond the assignment, as plain values."""
+        """Returns what a record stores about the sharing besides the assignment, as plain values."""
         stopping = {} if self.stopping is None else self.stopping.details(self.task_names)
         return self.scheme.details() | self.objective.details(self.task_names) | stopping
 
     # Training
 
     def configure_callbacks(self) -> Sequence[Callback]:
-        """Refuses Trainer options that cannot work, and brings the callbacks that a user has not given."""
-        from lws_lightning.callbacks import RunRecord, SharingMonitor  # they know methods, so not above
+        """Refuses unsupported Trainer options, and adds the default callbacks that the user has not given."""
+        from lws_lightning.callbacks import RunRecord, SharingMonitor  # here, because callbacks import methods
 
         check_trainer(self.trainer)
         check_precision(self.trainer, self.ema_decay)
         batch_size = getattr(getattr(self.trainer, "datamodule", None), "batch_size", None)
-        if self.trainer.training and isinstance(batch_size, int):  # refuses a bound that no pass can keep
+        if self.trainer.training and isinstance(batch_size, int):  # refuses a bound that is too small for any pass
             assignment = self.assignment
             population = None if assignment is None else assignment.unsqueeze(0)
             self.network.passes(population, batch_size, self.max_images_per_pass)
         take_folder(self.trainer)
         save_whole_files(self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
-        kinds = (SharingMonitor, RunRecord) if has_own_place(self.trainer) else (SharingMonitor,)
-        return [self.progress, *(kind() for kind in kinds if kind not in present)]
+        defaults = (SharingMonitor, RunRecord) if has_own_place(self.trainer) else (SharingMonitor,)
+        return [self.progress, *(callback() for callback in defaults if callback not in present)]
 
     def setup(self, stage: str) -> None:
-        """Lets checkpoint callbacks save the last good state when the run is stopped by an error or Ctrl-C."""
-        # The buffers are equal on all ranks by construction, and pi stays on the CPU.
+        """Lets checkpoint callbacks save the last good state when an error or Ctrl-C ends the run."""
+        # Buffers are equal on all ranks by construction, and pi stays on the CPU.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         self.engine.save_on_exception(not self.engine.ranks.is_distributed)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Makes Adam over every trainable weight, and the schedule that each step moves on."""
+        """Creates Adam over all trainable weights, and the schedule that advances with each step."""
         total_steps = self.trainer.estimated_stepping_batches if self.lr_schedule != "constant" else 0
         if total_steps == float("inf"):
             raise ValueError(f"lr_schedule {self.lr_schedule} needs an end: set trainer.max_steps or max_epochs.")
@@ -337,15 +337,15 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         return parameter_groups(self.network, self.objective, self.lr, gate_lr, self.weight_decay)
 
     def on_train_start(self) -> None:
-        """Refuses to train if the processes would not train the same networks; makes up for a missed evaluation."""
-        for sentence in self.scheme.begin(self.trainer.estimated_stepping_batches):
-            rank_zero_info(sentence)
+        """Checks that all processes train the same networks; makes up for a missed evaluation."""
+        for message in self.scheme.begin(self.trainer.estimated_stepping_batches):
+            rank_zero_info(message)
         data = getattr(self.trainer, "datamodule", None)
         optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
         require_equal(
             {
                 "the seeds (seed_everything)": self.seed,
-                "the options of the data": None if data is None else data.state_dict(),
+                "the data's options": None if data is None else data.state_dict(),
                 "pi, weights or running statistics": self.state_dict(),
                 "Adam's state": optimizer.state_dict()["state"],
                 "the step": self.global_step,
@@ -354,21 +354,21 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         )
         ranks = self.engine.ranks
         if ranks.is_distributed:
-            what = "draws images of its own" if ranks.distribute == "examples" else "computes some of the tasks"
-            rank_zero_info(f"{ranks.world_size} processes; each {what} (data.distribute: {ranks.distribute}).")
-        self._go_on_with_schedule()
+            share = "draws its own images" if ranks.distribute == "examples" else "computes some of the tasks"
+            rank_zero_info(f"{ranks.world_size} processes; each {share} (data.distribute: {ranks.distribute}).")
+        self._resume_schedule()
         self.progress.begin(self.trainer)
         if not self.update.tasks_in_training():
             self.trainer.should_stop = True
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:
-        """Makes the scheme's step: an update of pi, where one is searched, and one of the weights."""
-        if not self.update.tasks_in_training():  # the Trainer was told to go on (min_steps); a step of nothing counts
+        """Makes the scheme's step: an update of the weights, preceded by one of pi if there is a search."""
+        if not self.update.tasks_in_training():  # trainer.min_steps asks for more: count an empty step
             self.update.skip()
             return
         try:
             metrics = self.scheme.step(self.update, batch)
-        except NonFiniteError:  # on all ranks alike, and nothing has changed
+        except NonFiniteError:  # raised on all ranks, before anything has changed
             self.engine.save_on_exception(True)
             raise
         if self.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
@@ -376,37 +376,37 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
                 self.log(tag, value, batch_size=1, prog_bar=tag == "train/loss")
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Ends the run if a signal asked for it, now that the step is complete and all callbacks know of it."""
+        """Ends the run if a signal asked for it: the step is complete and all callbacks have seen it."""
         self.progress.after_step(self.trainer)
 
     def on_train_end(self) -> None:
-        """Evaluates and saves the last step where the intervals have left it out."""
+        """Evaluates and saves the last step if the intervals have skipped it."""
         self.progress.finish(self.trainer)
 
     # Evaluation
 
     def on_validation_start(self) -> None:
-        """Watches for signals already where a fit begins with a sanity check."""
+        """Starts watching for signals, also in a sanity check before the first step."""
         self.progress.watch(self.trainer)
 
     def on_validation_epoch_start(self) -> None:
-        """Starts counting anew."""
+        """Resets the error counts."""
         self.errors.reset()
         self._evaluated_assignment = self.assignment
 
     def validation_step(self, batch: EvaluationBatch, batch_idx: int) -> None:
-        """Evaluates some images of one task."""
+        """Evaluates a batch of one task."""
         self._evaluate(batch)
         self.progress.after_evaluation_batch(self.trainer)
 
     def on_validation_epoch_end(self) -> None:
-        """Logs the errors under `validation_prefix`, and judges by them which tasks stop."""
+        """Logs the errors under `validation_prefix`, and decides which tasks stop early."""
         self._finish_evaluation(self.validation_prefix)
         if self.stopping is not None and self.trainer.state.fn == "fit" and not self.trainer.sanity_checking:
             network, assignment = self.evaluated_network, self.assignment
             counts = self.errors.compute()[:, :2].round().to(torch.int64)
-            for note in self.stopping.judge(network, assignment, counts, self.global_step, self.task_names):
-                rank_zero_info(note)
+            for message in self.stopping.judge(network, assignment, counts, self.global_step, self.task_names):
+                rank_zero_info(message)
             if not self.update.tasks_in_training():
                 self.trainer.should_stop = True
         self.progress.evaluated(self.trainer)
@@ -416,11 +416,11 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         self.progress.after_evaluation(self.trainer)
 
     def on_test_epoch_start(self) -> None:
-        """Starts counting anew."""
+        """Resets the error counts."""
         self.on_validation_epoch_start()
 
     def test_step(self, batch: EvaluationBatch, batch_idx: int) -> None:
-        """Evaluates some test images of one task."""
+        """Evaluates a batch of test images of one task."""
         self._evaluate(batch)
 
     def on_test_epoch_end(self) -> None:
@@ -431,20 +431,20 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         """Computes class probabilities.
 
         Args:
-            batch: Images, and the tasks whose networks are to see them.
-            batch_idx: Its number.
+            batch: Images and the tasks to predict.
+            batch_idx: Unused.
 
         Returns:
-            By task `(N, classes)` float32.
+            For each task, `(N, classes)` float32.
         """
         if len(batch.images) == 0:
             return {}
-        # In float32 also where the networks are of half precision, as in training.
+        # In float32 even if the networks are in half precision, as in training.
         images = self.data_record.normalized(batch.images)
         return {task: self(images, task).float().softmax(-1) for task in batch.tasks}
 
     def _evaluate(self, batch: EvaluationBatch) -> None:
-        if len(batch.labels) == 0:  # where the batches do not divide evenly between processes
+        if len(batch.labels) == 0:  # if batches do not divide evenly among processes
             return
         networks, assignment = self.inference_network(batch.task)
         if networks is self.evaluated_network:
@@ -464,7 +464,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
     # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Makes the checkpoint one of a complete step, and adds what its state and options do not say."""
+        """Restricts the checkpoint to a complete step, and adds what state and options do not contain."""
         checkpoint["lws_method"] = f"{type(self).__module__}.{type(self).__qualname__}"
         checkpoint["lws_data"] = self.data_record.to_json()
         checkpoint["lws_schedule_steps"] = self._schedule_steps
@@ -472,38 +472,38 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         self.progress.save(self.trainer, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Obeys or refuses options that differ from the checkpoint's (see `resume`), and notes how far its run was."""
+        """Applies or refuses options that differ from the checkpoint's (see `resume`); restores the run's progress."""
         self._data_record = DataRecord.from_json(checkpoint["lws_data"])
         if trainer_of(self) is None or not self.trainer.training:
             return
         self._saved_schedule_steps = checkpoint["lws_schedule_steps"]
         self.progress.load(self.trainer, checkpoint)
-        # Lightning casts the module after loading, so that float64 weights would be rounded on their way.
+        # Lightning casts the module only after loading, which would round float64 weights.
         self.trainer.precision_plugin.convert_module(self)
         compare_options(self, checkpoint["lws_identity"])
         apply_adam_options(checkpoint, self._parameter_groups(), self.adam_eps)
 
-    def _go_on_with_schedule(self) -> None:
-        """Takes the rate of this run's schedule, and says so where the checkpoint's ends at another step."""
+    def _resume_schedule(self) -> None:
+        """Applies this run's schedule, with a warning if the checkpoint's ends at another step."""
         schedule: Any = self.lr_schedulers()
-        obey_schedule(schedule)
+        apply_schedule(schedule)
         saved, self._saved_schedule_steps = self._saved_schedule_steps, None
         if saved is not None and saved != self._schedule_steps and not self.progress.finished:
             rank_zero_warn(
                 f"Resuming with lr_schedule {self.lr_schedule} over {self._schedule_steps:,} steps instead of the "
-                f"checkpoint's {saved:,}: step {self.global_step:,} goes on with a learning rate of "
+                f"checkpoint's {saved:,}: step {self.global_step:,} continues with a learning rate of "
                 f"{schedule.optimizer.param_groups[0]['lr']:.3g}."
             )
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, trust_network: bool = False, **kwargs: Any) -> Self:
-        """Makes a method from a checkpoint, as Lightning does.
+        """Loads a method from a checkpoint, as Lightning does.
 
         Args:
             checkpoint_path: The file.
             *args: See `LightningModule.load_from_checkpoint`.
-            trust_network: Whether an import path that the checkpoint names as its network may be imported. A checkpoint
-                by itself never makes this program import code.
+            trust_network: Whether to import the network from an import path in the checkpoint. A checkpoint alone never
+                makes this program import code.
             **kwargs: See `LightningModule.load_from_checkpoint`; options given here replace the checkpoint's.
 
         Raises:
@@ -511,7 +511,7 @@ class MultiTaskMethod(KeepsArguments, LightningModule):
         """
         if "network" not in kwargs and not trust_network:
             refuse_import_path(torch.load(checkpoint_path, map_location="meta", weights_only=True))
-        kwargs.setdefault("pretrained_weights", None)  # the checkpoint has weights; where those came from may be gone
+        kwargs.setdefault("pretrained_weights", None)  # the checkpoint has the weights, and their source may be gone
         return super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
 
 
@@ -531,4 +531,4 @@ def _check_ranges(
     if not perturb_copies >= 0:
         raise ValueError(f"perturb_copies must not be negative, but is {perturb_copies}.")
     if ema_decay is not None and not 0 < ema_decay < 1:
-        raise ValueError(f"ema_decay must be in (0, 1), or null for no average of the weights, but is {ema_decay}.")
+        raise ValueError(f"ema_decay must be in (0, 1), or null for no averaging, but is {ema_decay}.")

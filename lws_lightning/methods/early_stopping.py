@@ -1,4 +1,4 @@
-"""Independent networks, each kept at the step of its lowest validation error."""
+"""Independent networks, each restored to the step of its lowest validation error."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ __all__ = ["IndependentEarlyStopping"]
 
 
 class IndependentEarlyStopping(MultiTaskMethod):
-    """A network for each task that shares nothing, with early stopping of each by itself.
+    """An independent network for each task, each stopped early on its own.
 
-    Tasks that share nothing may stop at different steps. After each validation a task whose error is strictly lower
-    than ever before has its weights and running statistics kept as its best. After `patience` evaluations without that,
-    its network is frozen: it gets no batch, no gradient and no step of Adam. When all tasks are frozen, the training
-    ends.
+    Tasks that share nothing may stop at different steps. After each validation, a task whose error is strictly lower
+    than ever before has its weights and running statistics saved as its best. After `patience` evaluations without
+    improvement its network is frozen: it gets no batch, no gradient and no Adam step. Training ends when all tasks are
+    frozen.
 
-    Inference, `trainer.test`, `trainer.validate` and `lws test` use the best networks; for a task that has not been
-    validated yet, the current weights. The evaluations while training go on to show the current weights, since they
-    decide. Of a frozen task they therefore show the same error from then on.
+    Inference, `trainer.test`, `trainer.validate` and `lws test` use the best networks, or the current weights for a
+    task not validated yet. Evaluations during training use the current weights, since they decide; a frozen task
+    therefore shows the same error from then on.
 
-    Every layer is each task's own, those too that the base network calls common; there this differs from
-    `FixedSharing(sharing="none")`. Otherwise the training is the same, on the same batches, until the first task stops.
-    But the validation images are missing from the training images.
+    Every layer is separate for each task, even those that the base network calls common, unlike in
+    `FixedSharing(sharing="none")`. Otherwise training is identical, on the same batches, until the first task stops,
+    except that validation images are held out of the training images.
 
     Memory and checkpoints hold the weights twice.
 
@@ -32,7 +32,7 @@ class IndependentEarlyStopping(MultiTaskMethod):
         **options: See `MultiTaskMethod`.
 
     Raises:
-        ValueError: If there are no validation images to stop by.
+        ValueError: If there are no validation images.
     """
 
     def __init__(self, patience: int = 5, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Backward passes and optimizer steps as Lightning makes them: with its precision, strategy and step counter."""
+"""Backward passes and optimizer steps through Lightning, with its precision, strategy and step counter."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,11 +20,11 @@ def trainer_of(module: LightningModule) -> Trainer | None:
 
 
 class LightningEngine(Engine):
-    """Backward passes, steps and sums over ranks of the Trainer that a module is attached to.
+    """Backward passes, optimizer steps and all-reduce through the Trainer that a module is attached to.
 
     Args:
-        module: The module, under manual optimization, with one optimizer and one schedule.
-        progress: Knows the signals that ask for a stop. They travel in a step's sums, so that all ranks stop alike.
+        module: A module under manual optimization, with one optimizer and one schedule.
+        progress: Knows the stop signals. They are reduced with a step's gradients, so that all ranks stop together.
     """
 
     def __init__(self, module: LightningModule, progress: FitProgress) -> None:
@@ -32,12 +32,12 @@ class LightningEngine(Engine):
 
     @property
     def steps(self) -> int:
-        """Training steps done."""
+        """The number of completed training steps."""
         return self._module.global_step
 
     @property
     def ranks(self) -> Ranks:
-        """This process among those of the Trainer, whose DataModule says how they divide the work."""
+        """This process's rank; the Trainer's DataModule says how ranks divide the work."""
         trainer = trainer_of(self._module)
         if trainer is None:
             return Ranks()
@@ -51,35 +51,35 @@ class LightningEngine(Engine):
     def local_backward(self) -> AbstractContextManager[None]:
         """Keeps DistributedDataParallel from reducing gradients in the enclosed backward passes.
 
-        It would do so once for each of them, and for no parameter that this step does not use.
+        It would do so once for each pass, and skip parameters that a step does not use.
         """
         trainer = trainer_of(self._module)
         block = getattr(None if trainer is None else trainer.strategy, "block_backward_sync", None)
         return nullcontext() if block is None else block()
 
     def unscale(self) -> bool:
-        """Undoes the factor of the gradient scaler of 16-mixed."""
+        """Unscales the gradients under 16-mixed."""
         scaler = getattr(self._module.trainer.precision_plugin, "scaler", None)
         if scaler is None:
             return False
-        scaler.unscale_(self._optimizer_of_lightning.optimizer)
+        scaler.unscale_(self._lightning_optimizer.optimizer)
         return True
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replaces tensors by their sums over ranks, and learns with them which signals the others have received."""
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
+        """Replaces tensors with their sums over ranks, and exchanges the ranks' stop signals in the same call."""
         flags = self._progress.stop_flags(tensors[0].device)
-        self.ranks.add_up([*tensors, flags])
+        self.ranks.all_reduce([*tensors, flags])
         self._progress.agree_to_stop(flags.tolist())
 
     def step(self) -> None:
-        """Makes the step that Lightning counts, and one of the schedule."""
+        """Steps the optimizer, as counted by Lightning, and the schedule."""
         schedule: Any = self._module.lr_schedulers()
-        self._optimizer_of_lightning.step()
+        self._lightning_optimizer.step()
         schedule.step()
 
     @contextmanager
     def uninterrupted(self) -> Iterator[None]:
-        """Encloses an update of what checkpoints hold: no signal ends it, and after an error in it nothing is saved."""
+        """Protects an update of checkpointed state from signals; after an error in it, nothing is saved."""
         with self._progress.uninterrupted():
             try:
                 yield
@@ -88,11 +88,11 @@ class LightningEngine(Engine):
                 raise
 
     def save_on_exception(self, enabled: bool) -> None:
-        """Says whether the checkpoint callbacks save when an exception ends the run; see `save_on_exception`."""
+        """Sets whether checkpoint callbacks save when an exception ends the run; see `save_on_exception`."""
         trainer = trainer_of(self._module)
         if trainer is not None:
             save_on_exception(trainer, enabled)
 
     @property
-    def _optimizer_of_lightning(self) -> Any:
+    def _lightning_optimizer(self) -> Any:
         return self._module.optimizers()

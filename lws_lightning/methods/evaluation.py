@@ -1,4 +1,4 @@
-"""Errors of every task on validation or test images."""
+"""Errors of each task on validation or test images."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ __all__ = ["TaskErrors"]
 
 
 class TaskErrors(Metric):
-    """Counts images, errors and summed losses for each task; one reduction over processes whatever T is.
+    """Counts images, errors and summed losses per task; a single reduction over processes for any T.
 
     Args:
         num_tasks: T.
@@ -27,7 +27,7 @@ class TaskErrors(Metric):
         self.add_state("counts", default=torch.zeros(num_tasks, 3, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, task: int, logits: Tensor, labels: Tensor) -> None:
-        """Adds some images of one task.
+        """Adds a batch of one task.
 
         Args:
             task: In `[0, T)`.
@@ -44,7 +44,7 @@ class TaskErrors(Metric):
         return self.counts
 
     def evaluation(self, prefix: str, step: int, task_names: Sequence[str]) -> Evaluation | None:
-        """Returns the errors so far, or None without a single image."""
+        """Returns the errors so far, or None if there were no images."""
         counts = self.compute().cpu()
         seen = {name: row for name, row in zip(task_names, counts.tolist(), strict=True) if row[0] > 0}
         if not seen:

@@ -1,4 +1,4 @@
-"""Baselines whose assignment is given, not learned."""
+"""Baselines with a fixed assignment."""
 
 from typing import Any, Literal
 
@@ -16,13 +16,7 @@ Sharing = Literal["full", "none", "prior"]
 
 
 class FixedScheme(Scheme):
-    """A fixed assignment; see `FixedSharing` for the arguments.
-
-    Args:
-        blueprint: What the networks are made from.
-        sharing: Which layers are shared.
-        prior_layers: How many are with `prior`; None: what the network names.
-    """
+    """A fixed assignment; see `FixedSharing` for the options."""
 
     network: MultiTaskNetwork
 
@@ -42,19 +36,20 @@ class FixedScheme(Scheme):
         return self._assignment
 
     def unshared(self) -> MultiTaskNetwork:
-        """Returns networks with weights of its own for each task."""
+        """Returns networks with separate weights for each task."""
         return self.network.unshared()
 
 
 class FixedSharing(MultiTaskMethod):
     """Training under a fixed assignment (paper, section "Experiments", baselines).
 
-    Same networks, batches and optimizer as `LearnedWeightSharing`, with a population of one and no search.
+    The networks, batches and optimizer of `LearnedWeightSharing`, with a population of one and no search.
 
     Args:
-        sharing: `full`: all tasks share every layer but the heads. `none`: every task has its own. `prior`: the first
-            learned layers are shared and the rest is every task's own (in the authors' program, not in the paper).
-        prior_layers: How many learned layers `prior` shares; None: what the network names (the authors' choice).
+        sharing: `full`: all tasks share every layer except the heads. `none`: nothing is shared. `prior`: the first
+            learned layers are shared, and the rest are separate for each task (in the authors' program, not in the
+            paper).
+        prior_layers: How many learned layers `prior` shares; None: the network's default (the authors' choice).
         **options: See `MultiTaskMethod`.
     """
 

@@ -1,4 +1,4 @@
-"""What a prediction costs."""
+"""The cost of a prediction: parameters, multiply-adds and time."""
 
 import statistics
 import time
@@ -19,15 +19,15 @@ __all__ = ["count_multiply_adds", "inference_costs", "inference_parameters", "in
 
 
 def inference_parameters(method: "MultiTaskMethod", task: int) -> int:
-    """Counts the distinct parameters that a prediction of one task needs."""
+    """Counts the distinct parameters that a prediction of one task uses."""
     networks, assignment = method.inference_network(task)
     return sum(parameter.numel() for parameter in networks.task_parameters(assignment, task))
 
 
 def inference_costs(method: "MultiTaskMethod") -> dict[str, dict[str, int]]:
-    """Returns by task the `parameters` that its prediction needs, and the `multiply_adds` for one image.
+    """Returns the `parameters` and `multiply_adds` of a prediction of one image, for each task.
 
-    Which copy a task uses changes during training, but not what it costs.
+    Which copies a task uses changes during training, but not their cost.
     """
     multiply_adds = count_multiply_adds(method.network, method.assignment, method.image_shape)
     return {
@@ -37,7 +37,7 @@ def inference_costs(method: "MultiTaskMethod") -> dict[str, dict[str, int]]:
 
 
 def inference_seconds(method: "MultiTaskMethod", batch_size: int) -> float:
-    """Times the prediction of a batch by the first task's network, in eval mode, on the device where it is."""
+    """Times the prediction of a batch by the first task's network, in eval mode, on its current device."""
     images = torch.zeros(batch_size, *method.image_shape, dtype=torch.uint8, device=method.device)
     networks, _ = method.inference_network(0)
     with networks.evaluating():
@@ -45,7 +45,7 @@ def inference_seconds(method: "MultiTaskMethod", batch_size: int) -> float:
 
 
 class _OneTask(nn.Module):
-    """One task's network as a module, so that its weights can be exchanged for a call."""
+    """One task's network as a module, so that its weights can be replaced for a call."""
 
     def __init__(self, network: TaskNetworks, assignment: Any, task: int) -> None:
         super().__init__()
@@ -57,19 +57,16 @@ class _OneTask(nn.Module):
 
 
 def count_multiply_adds(network: TaskNetworks, assignment: Any, image_shape: tuple[int, ...]) -> list[int]:
-    """Counts the multiply-adds that one image of each task costs in eval mode.
+    """Counts the multiply-adds of a prediction of one image in eval mode, for each of T tasks.
 
-    They are those of convolutions and matrix products: half of the flops that torch counts as they are computed. One
-    task's network is counted as a whole, of the others only the head: the copies of a layer cost the same. The network
-    is run without its numbers (on the meta device); if a user's block cannot do that, with them.
+    Counts convolutions and matrix products: half of the FLOPs that torch counts. One task's network is counted as a
+    whole and only the heads of the others, because the copies of a layer cost the same. The network runs on the meta
+    device, or on real tensors if a user's block does not support that.
 
     Args:
         network: The networks of all tasks.
-        assignment: `(L, T)` int64, or None where the sharing is none.
+        assignment: `(L, T)` int64, or None if no assignment describes the sharing.
         image_shape: `(C, H, W)`.
-
-    Returns:
-        T numbers.
     """
     with torch.no_grad(), network.evaluating():
         try:
@@ -79,15 +76,12 @@ def count_multiply_adds(network: TaskNetworks, assignment: Any, image_shape: tup
 
 
 def median_seconds(predict: Callable[[Tensor], Tensor], images: Tensor, repeats: int = 7) -> float:
-    """Times a prediction.
+    """Returns the median time of a prediction in seconds, including GPU synchronisation.
 
     Args:
         predict: Called with the images.
         images: A batch, on the device of the network.
-        repeats: How often; the first call, which is not counted, comes before.
-
-    Returns:
-        The median in seconds, of a GPU with the wait for it.
+        repeats: Number of timed calls, after one warm-up call.
     """
     seconds = []
     with torch.no_grad():
@@ -113,19 +107,19 @@ def _count_all(network: TaskNetworks, assignment: Any, image_shape: tuple[int, .
 
 
 def _count(module: nn.Module, inputs: Tensor, device: str | None) -> int:
-    """Counts the multiply-adds of a call, with weights and inputs moved to a device unless it is None."""
-    # Each tensor of each module once: functional_call would leave a module that stands in two places without its own.
+    """Counts the multiply-adds of a call, with weights and inputs moved to `device` unless it is None."""
+    # Each module once with all its tensors, tied ones too: functional_call would miss a module used in two places.
     weights = {
-        f"{place}.{name}": tensor
-        for place, part in module.named_modules()
+        f"{path}.{name}": tensor
+        for path, submodule in module.named_modules()
         for name, tensor in chain(
-            part.named_parameters(recurse=False, remove_duplicate=False),
-            part.named_buffers(recurse=False, remove_duplicate=False),
+            submodule.named_parameters(recurse=False, remove_duplicate=False),
+            submodule.named_buffers(recurse=False, remove_duplicate=False),
         )
     }
     weights = {name.removeprefix("."): tensor for name, tensor in weights.items()}
-    like = next(iter(weights.values()), inputs)
-    inputs = inputs.to(device or like.device, like.dtype)
+    reference = next(iter(weights.values()), inputs)
+    inputs = inputs.to(device or reference.device, reference.dtype)
     if device is not None:
         weights = {name: tensor.to(device) for name, tensor in weights.items()}
     with FlopCounterMode(display=False) as counter:

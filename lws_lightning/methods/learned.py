@@ -1,4 +1,4 @@
-"""Learned Weight Sharing: a natural evolution strategy finds the assignment while Adam trains the weights."""
+"""Learned Weight Sharing: a natural evolution strategy searches the assignment while Adam trains the weights."""
 
 from typing import Any, Literal, get_args
 
@@ -24,19 +24,14 @@ from lws_lightning.training import Objective, WeightUpdate
 __all__ = ["Credit", "GradientScale", "LearnedScheme", "LearnedWeightSharing"]
 
 Credit = Literal["joint", "per_task"]
-"""Which losses move a task's part of the search distribution: see `LearnedWeightSharing`."""
+"""Which losses update a task's categoricals: see `LearnedWeightSharing`."""
 
 GradientScale = Literal["mean", "expected_use"]
 """How gradients of the weights are scaled: see `LearnedWeightSharing`."""
 
 
 class LearnedScheme(Scheme):
-    """One NES step and one Adam step in each training step (paper, Algorithm 1).
-
-    Args:
-        blueprint: What the networks are made from.
-        **options: See `LearnedWeightSharing`.
-    """
+    """One NES step and one Adam step per training step (paper, Algorithm 1); see `LearnedWeightSharing`."""
 
     network: MultiTaskNetwork
     distribution: SearchDistribution
@@ -60,7 +55,7 @@ class LearnedScheme(Scheme):
         if credit not in get_args(Credit):
             raise ValueError(f"credit must be joint or per_task, but is {credit!r}.")
         if not 0 <= weight_price < float("inf"):
-            raise ValueError(f"weight_price must be a finite number of nats, not negative, but is {weight_price}.")
+            raise ValueError(f"weight_price must be a finite, non-negative number of nats, but is {weight_price}.")
         if not 0 <= freeze_entropy < 1:
             raise ValueError(f"freeze_entropy must be in [0, 1), but is {freeze_entropy}.")
         network = blueprint.network(weights_per_layer)
@@ -74,22 +69,23 @@ class LearnedScheme(Scheme):
         self.freeze_entropy = freeze_entropy
 
     def begin(self, steps: float) -> list[str]:
-        """Says if `nes_lr` is so large that pi settles within the run whatever the losses are."""
+        """Warns if `nes_lr` is so large that pi converges within the run by drift, whatever the losses."""
         half_life = drift_half_life(self.nes_samples, self.nes_lr, self.sampling)
         if not half_life < steps < float("inf"):
             return []
         return [
-            f"With nes_lr {self.nes_lr:g} and nes_samples {self.nes_samples} chance alone settles pi halfway in "
-            f"about {half_life:,.0f} steps, and this run has {steps:,.0f}. A smaller nes_lr leaves more to losses."
+            f"With nes_lr {self.nes_lr:g} and nes_samples {self.nes_samples} random drift alone halves the "
+            f"diversity of pi in about {half_life:,.0f} steps, and this run has {steps:,.0f}. A smaller nes_lr "
+            "gives the losses more weight."
         ]
 
     @property
     def frozen(self) -> bool:
-        """Whether pi stays as it is from now on; nothing but pi says so, and then nothing changes that any more."""
+        """Whether pi no longer changes. This depends only on pi, so it is permanent."""
         return self.freeze_entropy > 0 and bool(self.distribution.normalized_entropy().mean() < self.freeze_entropy)
 
     def step(self, update: WeightUpdate, batch: StepBatch) -> dict[str, Tensor]:
-        """Makes one NES step on one batch and one Adam step on the other."""
+        """Makes one NES step and one Adam step, each on its own batch."""
         if self.frozen:
             return super().step(update, batch)
         before = self.distribution.probs.clone()
@@ -109,11 +105,7 @@ class LearnedScheme(Scheme):
         }
 
     def update_distribution(self, update: WeightUpdate, batch: TaskBatch) -> Tensor:
-        """Makes one NES step (Algorithm 1, StepNES), the networks in eval mode.
-
-        Returns:
-            Losses of the population, `(S, T)` on the CPU.
-        """
+        """Makes one NES step (Algorithm 1, StepNES) in eval mode; returns the losses, `(S, T)` on the CPU."""
         population = self.sample(self.nes_samples, update, "nes")
         losses = update.evaluate(batch, population)
         utilities = rank_utilities(self.ranked_losses(losses, population, update.objective))
@@ -121,10 +113,10 @@ class LearnedScheme(Scheme):
         return losses
 
     def ranked_losses(self, losses: Tensor, population: Tensor, objective: Objective) -> Tensor:
-        """Returns what a population is ranked by, from losses `(S, T)`: `(S,)`, or `(S, T)` for per-task credit."""
+        """Returns the values that rank a population with losses `(S, T)`: `(S,)`, or `(S, T)` for per-task credit."""
         num_tasks = losses.shape[1]
         weighted = objective.weigh(losses, range(num_tasks))
-        if self.weight_price == 0:  # a weight would not change the order of a task's own losses
+        if self.weight_price == 0:  # a loss weight does not change the order of one task's losses
             return weighted.mean(1) if self.credit == "joint" else losses
         sizes = self.network.layer_parameters()
         price = self.weight_price / sum(sizes)
@@ -133,7 +125,7 @@ class LearnedScheme(Scheme):
         return weighted + price * marginal_parameters(population, sizes)
 
     def rescale_gradients(self) -> None:
-        """Scales gradients of the mean loss to those of the authors' program for `expected_use`."""
+        """With `expected_use`, rescales gradients of the mean loss to those of the authors' program."""
         if self.gradient_scale == "mean":
             return
         tasks = len(self.network.heads)
@@ -141,13 +133,13 @@ class LearnedScheme(Scheme):
         for index, number, block in self.network.copies():
             if index is not None:
                 use = float(expected_users[index, number])
-                # A copy that is used so rarely is not drawn; divided by next to nothing, its zeros would be no numbers.
+                # A copy with so little expected use is never drawn; dividing its zero gradient by it would give NaN.
                 _scale_gradients(block, tasks / use if use > 1e-12 else 0.0)
         for head in self.network.heads:
             _scale_gradients(head, tasks)
 
     def sample(self, size: int, update: WeightUpdate, phase: str) -> Tensor:
-        """Draws the population `(S, L, T)` of a phase of the current step."""
+        """Draws the population `(S, L, T)` for a phase of the current step."""
         generator = generator_for(update.seed, "population", update.step, phase)
         return self.distribution.sample(size, generator, self.sampling)
 
@@ -156,32 +148,33 @@ class LearnedWeightSharing(MultiTaskMethod):
     """Learned Weight Sharing (paper, Algorithm 1).
 
     Each training step draws a population of assignments from the search distribution pi, evaluates it on one batch in
-    eval mode, and moves pi along the natural gradient of the rank-shaped utility; then it draws another population and
-    takes one Adam step on the mean gradient over it on another batch. Inference uses the most likely assignment.
+    eval mode, and moves pi along the natural gradient of the rank-shaped utility. It then draws another population and
+    takes one Adam step along the mean gradient over it on another batch. Inference uses the most likely assignment.
 
     Args:
-        weights_per_layer: K, one number for all learned layers or one for each.
-        nes_samples: Assignments that an update of pi is estimated from (the paper's lambda_pi), at least 2.
-        sgd_samples: Assignments that a gradient of the weights is averaged over (the paper's lambda_theta).
+        weights_per_layer: K, one number for all learned layers or one per layer.
+        nes_samples: Population size of an update of pi (the paper's lambda_pi), at least 2.
+        sgd_samples: Population size of an update of the weights (the paper's lambda_theta).
         nes_lr: Step size of pi (the paper's eta_pi).
-        min_probability: Floor under pi's entries (the paper's 0.1 %).
+        min_probability: Floor under the entries of pi (the paper's 0.1 %).
         gradient_scale: `mean`: the gradient of the mean loss over assignments and tasks (the paper's). `expected_use`:
-            as in the authors' program, a learned copy's gradient of the loss summed over assignments and tasks is
-            divided by its expected use `sgd_samples * sum_t pi[t, copy]`, a common layer's by `sgd_samples * T` and a
-            head's by `sgd_samples`. Adam makes the two nearly alike.
-        credit: `joint`: a population is ranked by the mean loss over the tasks, and all tasks get the same utilities
-            (the paper's). `per_task`: each task's losses are ranked among themselves and move that task's categoricals
-            alone. A task's loss depends on its own part of an assignment only, so with many tasks the joint ranks are
-            mostly the noise of the others (docs/algorithm.md). `loss_weights` weigh the joint mean; in `per_task`,
-            where every task is ranked by itself, they matter only beside a `weight_price`.
-        weight_price: What one more copy of all learned layers may cost, in nats of one task's loss; 0: nothing (the
-            paper's). The parameters that an assignment uses are added to the losses before they are ranked, with
-            `per_task` those that a task's choices add to the other tasks' (docs/algorithm.md, "A price on weights").
-        sampling: How populations are drawn: `independent` (the paper's), or `systematic`, so that each of them holds a
-            task's choices as often as pi says; less of the NES gradient is then left to chance.
-        freeze_entropy: pi stays as it is from when its mean normalised entropy is below this, and then the weights are
-            trained under the most likely assignment alone, in one pass a task. 0: never (the paper's).
-        initial_probs: Prior knowledge, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
+            as in the authors' program, the gradient of the summed loss is divided, for a learned copy, by its expected
+            use `sgd_samples * sum_t pi[t, copy]`, for a common layer by `sgd_samples * T` and for a head by
+            `sgd_samples`. Under Adam the two are nearly equivalent.
+        credit: `joint`: assignments are ranked by their mean loss over tasks, and all tasks get the same utilities (the
+            paper's). `per_task`: each task's losses are ranked separately and update only that task's categoricals. A
+            task's loss depends only on its own choices, so with many tasks the joint ranks are mostly noise from the
+            other tasks (docs/algorithm.md). `loss_weights` weigh the joint mean; with `per_task` they matter only
+            together with a `weight_price`.
+        weight_price: Price of one more copy of all learned layers, in nats of one task's loss; 0: no price (the
+            paper's). The price of an assignment's parameters is added to its losses before ranking; with `per_task`,
+            that of the parameters which a task's choices add to the other tasks' (docs/algorithm.md, "A price on
+            weights").
+        sampling: How populations are drawn: `independent` (the paper's), or `systematic`, where each copy occurs in a
+            population as often as pi says, which reduces the variance of the NES gradient.
+        freeze_entropy: Once the mean normalised entropy of pi falls below this, pi is frozen and the weights are
+            trained only under the most likely assignment, in one pass per task. 0: never (the paper's).
+        initial_probs: Initial pi, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
         **options: See `MultiTaskMethod`.
     """
 

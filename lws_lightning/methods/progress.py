@@ -1,7 +1,7 @@
-"""How far a fit is: always a complete step, and whether its evaluation is still to be made.
+"""The progress of a fit: always a complete step, and whether its evaluation is still pending.
 
-Lightning counts a batch when it begins and an evaluation while it runs, and saves whatever the counters are. Here a
-checkpoint never tells of half a step or half an evaluation: what was cut short is done again from its start.
+Lightning counts a batch when it begins and an evaluation while it runs, and saves the counters as they are. Here a
+checkpoint never describes half a step or half an evaluation: whatever was interrupted is redone from its start.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, distributed
 
-from lws_lightning.methods.stop import Stop
+from lws_lightning.methods.stop_signals import StopSignals
 
 __all__ = ["FitProgress", "save_on_exception"]
 
 
 class FitProgress(Callback):
-    """What a method's hooks ask and tell about the progress of a fit.
+    """Tracks the progress of a fit for a method's hooks.
 
     Attributes:
-        evaluated_step: The last step whose evaluation within a fit is complete.
-        finished: Whether the checkpoint that this fit goes on from has all steps, and lacks the last evaluation only.
+        evaluated_step: The last step with a complete evaluation within a fit.
+        finished: Whether the checkpoint that this fit resumes from lacks only the last evaluation.
     """
 
     def __init__(self) -> None:
@@ -32,87 +32,87 @@ class FitProgress(Callback):
         self.finished = False
         self._evaluated_before = 0
         self._evaluation_open = False
-        self._pending = False
+        self._evaluation_pending = False
         self._saved = (0, 0)
         self._max_steps = -1
-        self._stop: Stop | None = None
+        self._stop: StopSignals | None = None
 
     # In the order of a fit
 
     def load(self, trainer: Trainer, checkpoint: dict[str, Any]) -> None:
-        """Notes whether the evaluation of a checkpoint's step is still to be made.
+        """Notes whether the evaluation of a checkpoint's step is still pending.
 
         Raises:
-            ValueError: If the checkpoint was not saved by this package, or by SLURM's requeue handler of Lightning.
+            ValueError: If the checkpoint is not of this package, or was saved by Lightning's SLURM requeue handler.
         """
         file = Path(str(trainer.ckpt_path))
         if "lws_evaluation" not in checkpoint:
             raise ValueError(f"{file} is not a checkpoint of a run of lws_lightning.")
         if file.name.startswith("hpc_ckpt"):
             raise ValueError(
-                f"Lightning has found {file}, which a SLURM job has left in the middle of a step, and would go on from "
-                "it. Move it away; to go on from another checkpoint, give it (--ckpt_path)."
+                f"Lightning would resume from {file}, which a SLURM job saved in the middle of a step. Move that file "
+                "away; to resume from another checkpoint, pass it with --ckpt_path."
             )
         step, evaluation = checkpoint["global_step"], checkpoint["lws_evaluation"]
         self.evaluated_step = evaluation["done"]
         at_end = 0 <= trainer.max_steps <= step
-        self._pending = self.evaluated_step != step and (evaluation["due"] or at_end)
-        self.finished = self._pending and at_end
-        if self.finished:  # with no step left Lightning would not even begin
+        self._evaluation_pending = self.evaluated_step != step and (evaluation["due"] or at_end)
+        self.finished = self._evaluation_pending and at_end
+        if self.finished:  # with no step left, Lightning would not start at all
             self._max_steps = trainer.max_steps
             trainer.fit_loop.epoch_loop.max_steps = step + 1
 
     def watch(self, trainer: Trainer) -> None:
-        """Takes the signals over from Lightning, once."""
+        """Takes over signal handling from Lightning, once."""
         if self._stop is None and trainer.state.fn == "fit":
-            self._stop = Stop(trainer)
+            self._stop = StopSignals(trainer)
 
     def begin(self, trainer: Trainer) -> None:
-        """Makes up for the evaluation that the checkpoint's run did not complete."""
+        """Makes up for an evaluation that the checkpoint's run did not complete."""
         self._evaluation_open = False
         self.watch(trainer)
-        if self._pending:
-            self._pending = False
+        if self._evaluation_pending:
+            self._evaluation_pending = False
             _evaluate(trainer)
         if self.finished:
             trainer.fit_loop.epoch_loop.max_steps = self._max_steps
             self.finished = False
 
     def uninterrupted(self) -> AbstractContextManager[None]:
-        """Encloses what no signal may interrupt."""
+        """Protects the enclosed code from interruption by signals."""
         return nullcontext() if self._stop is None else self._stop.uninterrupted()
 
     def stop_flags(self, device: torch.device) -> Tensor:
-        """Returns which signals have reached this process, to be summed over ranks; see `Stop.flags`."""
+        """Returns the signals that this process has received, to be summed over ranks; see `StopSignals.flags`."""
         assert self._stop is not None
         return self._stop.flags(device)
 
     def agree_to_stop(self, flags: Sequence[float]) -> None:
-        """Takes the sums of the flags of all ranks."""
+        """Takes the sums of all ranks' flags."""
         assert self._stop is not None
         self._stop.agree(flags)
 
     def after_step(self, trainer: Trainer) -> None:
-        """Ends the fit if a signal asked for it; several ranks have agreed in the step's sums."""
+        """Ends the fit if a signal asked for it; multiple ranks have agreed in the step's all-reduce."""
         if self._stop is not None:
             if trainer.world_size == 1:
                 self._stop.agree_alone()
-            self._obey(trainer)
+            self._stop_if_agreed(trainer)
 
     def after_evaluation_batch(self, trainer: Trainer) -> None:
-        """Ends the fit within an evaluation; several ranks wait for its end."""
+        """Ends the fit within an evaluation; multiple ranks wait for its end."""
         if self._stop is not None and trainer.world_size == 1 and not trainer.sanity_checking:
             self._stop.agree_alone()
-            self._obey(trainer)
+            self._stop_if_agreed(trainer)
 
     def evaluated(self, trainer: Trainer) -> None:
-        """Notes that all images of an evaluation are counted, before the callbacks record and save it."""
+        """Notes that an evaluation's images are all counted, before callbacks record and save it."""
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._evaluated_before, self.evaluated_step = self.evaluated_step, trainer.global_step
             self._evaluation_open = True
 
     def after_evaluation(self, trainer: Trainer) -> None:
-        """Notes that all callbacks have heard of an evaluation; ends the fit if a signal asked for it."""
+        """Notes that all callbacks have seen an evaluation; ends the fit if a signal asked for it."""
         self._evaluation_open = False
         if self._stop is None or trainer.sanity_checking:
             return
@@ -122,54 +122,54 @@ class FitProgress(Callback):
             self._stop.agree(flags.tolist())
         else:
             self._stop.agree_alone()
-        self._obey(trainer)
+        self._stop_if_agreed(trainer)
 
     def finish(self, trainer: Trainer) -> None:
-        """Evaluates and saves the last step where the intervals have left it out."""
+        """Evaluates and saves the last step if the intervals have skipped it."""
         if self.evaluated_step != trainer.global_step and trainer.enable_validation:
             _evaluate(trainer)
         if self._saved != (trainer.global_step, self.evaluated_step):
             _save(trainer)
-        self._leave_signals()
+        self._restore_signal_handlers()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Leaves the signals to whoever had them before; a program may go on after a fit that failed."""
-        self._leave_signals()
+        """Restores the signal handlers; the program may go on after a failed fit."""
+        self._restore_signal_handlers()
 
-    def _leave_signals(self) -> None:
+    def _restore_signal_handlers(self) -> None:
         if self._stop is not None:
-            self._stop.end()
+            self._stop.restore_handlers()
             self._stop = None
 
     def save(self, trainer: Trainer, checkpoint: dict[str, Any]) -> None:
-        """Makes a checkpoint one of a complete step."""
-        complete_step_only(checkpoint)
+        """Restricts a checkpoint to a complete step, and stores the progress in it."""
+        drop_incomplete_work(checkpoint)
         due = trainer.state.fn == "fit" and evaluation_is_due(trainer)
-        # An error while the callbacks hear of an evaluation leaves some of them without it.
+        # After an error while callbacks process an evaluation, some of them have not seen it.
         done = self._evaluated_before if trainer.interrupted and self._evaluation_open else self.evaluated_step
         checkpoint["lws_evaluation"] = {"done": done, "due": due}
         self._saved = trainer.global_step, done
 
-    def _obey(self, trainer: Trainer) -> None:
+    def _stop_if_agreed(self, trainer: Trainer) -> None:
         stop = self._stop
         if stop is not None and stop.agreed is not None:
             self._stop = None
             save_on_exception(trainer, True)
-            stop.obey()
+            stop.raise_agreed()
 
 
 def save_on_exception(trainer: Trainer, enabled: bool) -> None:
-    """Says whether the checkpoint callbacks save when an exception ends the run.
+    """Sets whether checkpoint callbacks save when an exception ends the run.
 
-    Saving takes all ranks, so of several it is enabled only for what all of them raise after the same step.
+    Saving involves all ranks, so with multiple ranks it is enabled only for what all of them raise after the same step.
     """
     for callback in trainer.checkpoint_callbacks:
         if hasattr(callback, "save_on_exception"):
             callback.save_on_exception = enabled
 
 
-def complete_step_only(checkpoint: dict[str, Any]) -> None:
-    """Makes Lightning's counters in a checkpoint those of its last complete step, outside of any evaluation.
+def drop_incomplete_work(checkpoint: dict[str, Any]) -> None:
+    """Rewinds Lightning's counters in a checkpoint to its last complete step, outside any evaluation.
 
     Args:
         checkpoint: Changed in place.
@@ -182,7 +182,7 @@ def complete_step_only(checkpoint: dict[str, Any]) -> None:
     progress = loop.get("epoch_loop.batch_progress")
     if progress is None or progress["total"]["ready"] == progress["total"]["processed"]:
         return
-    # The step of this batch was undone. What remains is what Lightning saves at the end of the batch before.
+    # The step of this batch was undone: restore what Lightning saves at the end of the previous batch.
     for counters in (progress["total"], progress["current"]):
         counters["ready"] = counters["started"] = counters["processed"]
         counters["completed"] = counters["processed"] - 1
@@ -191,7 +191,7 @@ def complete_step_only(checkpoint: dict[str, Any]) -> None:
 
 
 def evaluation_is_due(trainer: Trainer) -> bool:
-    """Returns whether a Trainer that fits evaluates after its last complete batch, by its options."""
+    """Returns whether a fit's Trainer options ask for an evaluation after the last complete batch."""
     if not trainer.enable_validation or trainer.global_step == 0:
         return False
     if 0 <= trainer.max_steps <= trainer.global_step:
@@ -202,7 +202,7 @@ def evaluation_is_due(trainer: Trainer) -> bool:
         if (trainer.current_epoch + 1) % trainer.check_val_every_n_epoch:
             return False
         batches = progress.current.processed
-    interval = trainer.val_check_batch  # None where evaluations are hours apart, infinite for an endless loader
+    interval = trainer.val_check_batch  # None for time-based intervals, infinite for an endless loader
     return bool(batches and interval and batches % interval == 0)
 
 
@@ -210,17 +210,17 @@ def _evaluate(trainer: Trainer) -> None:
     """Evaluates within a fit, as Lightning does between two batches."""
     trainer.validating = True
     loop = trainer.fit_loop.epoch_loop.val_loop
-    loop.restarting = False  # from its first batch, whatever a checkpoint says
+    loop.restarting = False  # start from the first batch, whatever the checkpoint says
     loop.run()
     trainer.training = True
 
 
 def _save(trainer: Trainer) -> None:
-    """Writes the files that the first checkpoint callback would have written if its interval ended with this step.
+    """Writes the files that the first checkpoint callback would have written at this step.
 
-    One that keeps the best by a metric gets its `last` only.
+    A callback that keeps the best by a metric gets only its `last`.
     """
-    callback = next((each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)), None)
+    callback = next((c for c in trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)), None)
     if callback is None or getattr(trainer, "fast_dev_run", False):
         return
     paths = []
@@ -232,6 +232,6 @@ def _save(trainer: Trainer) -> None:
         callback.last_model_path = callback.last_model_path or str(Path(str(callback.dirpath)) / "last.ckpt")
         paths.append(callback.last_model_path)
     for path in map(Path, paths):
-        if path.is_symlink() and trainer.is_global_zero:  # `save_last: link`; not into the file that it points to
+        if path.is_symlink() and trainer.is_global_zero:  # `save_last: link`: do not overwrite its target
             path.unlink()
         trainer.save_checkpoint(path, callback.save_weights_only)

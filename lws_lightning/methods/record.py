@@ -1,4 +1,4 @@
-"""What a checkpoint says of the data, so that its networks can be used where the data are not."""
+"""What a checkpoint stores about the data, so that its networks can be used without the data."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ _BYTES = 255.0
 
 @dataclass(frozen=True)
 class DataRecord(Record):
-    """How images become the network's input, and what the classes are called.
+    """Preprocessing of the images, and class names.
 
     Attributes:
         preprocessing: The DataModule's `preprocessing`; None if it has none.
-        class_names: Of each task in order; None where the classes have no names, or they are not known.
+        class_names: Class names of each task in order; None if there are none or they are unknown.
     """
 
     preprocessing: dict[str, Any] | None
@@ -29,11 +29,11 @@ class DataRecord(Record):
 
     @classmethod
     def of(cls, datamodule: Any, num_classes: Sequence[int]) -> "DataRecord":
-        """Reads what a DataModule says of itself; of one that says nothing, an empty record.
+        """Makes the record of a DataModule; empty if it declares nothing.
 
         Args:
             datamodule: Any LightningDataModule, or None.
-            num_classes: Of each task. Class names that do not fit are left out.
+            num_classes: Of each task. Class names of another number are left out.
         """
         preprocessing = getattr(datamodule, "preprocessing", None)
         if not isinstance(preprocessing, Mapping):
@@ -41,22 +41,22 @@ class DataRecord(Record):
         names = getattr(datamodule, "class_names", None)
         if not isinstance(names, Sequence) or len(names) != len(num_classes):
             names = [None] * len(num_classes)
-        fitting = [
-            [str(name) for name in of_task] if of_task is not None and len(of_task) == classes else None
-            for of_task, classes in zip(names, num_classes, strict=True)
+        class_names = [
+            [str(name) for name in task_names] if task_names is not None and len(task_names) == classes else None
+            for task_names, classes in zip(names, num_classes, strict=True)
         ]
-        # Through JSON, so that a checkpoint holds plain values only, whatever a DataModule returns.
+        # Through JSON, so that a checkpoint holds only plain values, whatever a DataModule returns.
         plain = None if preprocessing is None else json.loads(json.dumps(dict(preprocessing), default=float))
-        return cls(plain, fitting)
+        return cls(plain, class_names)
 
     def normalization(self, channels: int) -> tuple[list[float], list[float]] | None:
-        """Returns mean and deviation of each channel for images in [0, 1], or None if they are used as they are.
+        """Returns each channel's mean and standard deviation for images in [0, 1]; None if they are not normalised.
 
         Args:
             channels: C.
 
         Raises:
-            ValueError: If the record is not one that this version understands.
+            ValueError: If the record is invalid.
         """
         if self.preprocessing is None:
             return None
@@ -76,13 +76,13 @@ class DataRecord(Record):
         return mean, std
 
     def normalized(self, images: Tensor) -> Tensor:
-        """Returns images `(N, C, H, W)` as the networks were trained on them.
+        """Normalises images `(N, C, H, W)` as in training.
 
         Args:
             images: uint8 in [0, 255], or floating point in [0, 1].
 
         Returns:
-            float32 where a normalisation is known; else the images as they are.
+            float32 if there is a normalisation; else the unchanged images.
         """
         normalization = self.normalization(images.shape[1])
         if normalization is None:

@@ -1,4 +1,4 @@
-"""What happens to options that differ from those in the checkpoint a run resumes from."""
+"""How a resumed run treats options that differ from its checkpoint's."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,24 +17,24 @@ _REMEDIES = {"task_names": "It comes from the data: see data.tasks.", "seed": "S
 
 
 def compare_options(method: "MultiTaskMethod", saved: Mapping[str, Any]) -> None:
-    """Says aloud which options of a resumed run differ from its checkpoint's, and whether they are obeyed.
+    """Warns about options of a resumed run that differ from its checkpoint's, or refuses them.
 
     Args:
-        method: What the run trains; its class declares what a change of each option means.
+        method: The method to train; its class declares the effect of a change of each option.
         saved: The `identity` in the checkpoint.
 
     Raises:
-        ValueError: If one differs that the saved state depends on.
+        ValueError: If an option differs that the saved state depends on.
     """
     changed = changed_options(saved, method.identity)
-    # Of what comes from the data the names of the tasks say most.
+    # Of the values from the data, task names are the most informative.
     for name in sorted(changed, key=lambda name: (name != "task_names", name)):
         old, new = changed[name]
         if name in method.start_options:
-            rank_zero_warn(f"model.{name} has no effect here, because a run that resumes begins with its checkpoint.")
+            rank_zero_warn(f"model.{name} has no effect here, because a resumed run starts from its checkpoint.")
         elif name in method.state_options or (name in method.state_values and method.state_values[name] in (old, new)):
             raise ValueError(
-                f"model.{name} is {new!r}, but the checkpoint was trained with {old!r} and cannot go on with another. "
+                f"model.{name} is {new!r}, but the checkpoint was trained with {old!r} and cannot resume with another. "
                 + _REMEDIES.get(name, "Leave the option out, or start without --ckpt_path.")
             )
         else:
@@ -42,28 +42,28 @@ def compare_options(method: "MultiTaskMethod", saved: Mapping[str, Any]) -> None
 
 
 def apply_adam_options(checkpoint: dict[str, Any], groups: Sequence[Mapping[str, Any]], eps: float) -> None:
-    """Puts this run's learning rates, weight decays and eps in place of those in a checkpoint's optimizer state.
+    """Replaces learning rates, weight decays and eps in a checkpoint's optimizer state with this run's.
 
     Args:
         checkpoint: Changed in place.
         groups: Adam's parameter groups, each with `lr` and `weight_decay`.
-        eps: Adam's.
+        eps: Adam's epsilon.
     """
     for state in checkpoint.get("optimizer_states", []):
-        for group, own in zip(state["param_groups"], groups, strict=True):
-            group["lr"] *= own["lr"] / group.get("initial_lr", group["lr"])
-            group["initial_lr"] = own["lr"]
-            group["weight_decay"] = own["weight_decay"]
+        for group, current in zip(state["param_groups"], groups, strict=True):
+            group["lr"] *= current["lr"] / group.get("initial_lr", group["lr"])
+            group["initial_lr"] = current["lr"]
+            group["weight_decay"] = current["weight_decay"]
             group["eps"] = eps
     for state in checkpoint.get("lr_schedulers", []):
-        state["base_lrs"] = [own["lr"] for own in groups]
+        state["base_lrs"] = [group["lr"] for group in groups]
 
 
 def refuse_import_path(checkpoint: Mapping[str, Any]) -> None:
-    """Raises ValueError if a checkpoint names code to import as its network."""
+    """Raises ValueError if a checkpoint's network is an import path."""
     network = checkpoint.get("hyper_parameters", {}).get("network")
     if isinstance(network, str) and ":" in network and not network.startswith(TORCHVISION_PREFIX):
         raise ValueError(
-            f"The checkpoint's network is code to import, {network!r}. If you trust it, give --trust_network (from "
-            "Python trust_network=True), or a network of your own in its place (network=...)."
+            f"The checkpoint's network is code to import, {network!r}. If you trust it, pass --trust_network (in "
+            "Python, trust_network=True), or replace it with your own network (network=...)."
         )

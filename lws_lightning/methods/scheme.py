@@ -1,4 +1,4 @@
-"""What distinguishes one method from another: how its networks share, and what a training step does with them."""
+"""What distinguishes one method from another: how its networks share weights, and its training step."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ class Blueprint:
         task_names: Names of the T tasks.
         num_classes: Classes of each task.
         image_shape: `(C, H, W)`.
-        seed: The run's.
-        initialization: How weights are drawn; None: as the base says.
+        seed: The run's seed.
+        initialization: How weights are initialised; None: the base network's default.
         perturb_copies: See `MultiTaskMethod`.
     """
 
@@ -49,40 +49,39 @@ class Blueprint:
         return [layer.name for layer in self.base.learned_layers]
 
     def all_learned(self) -> "Blueprint":
-        """Returns one in which no layer is common to all tasks."""
+        """Returns a blueprint in which all layers are learned, none common."""
         layers = [dataclasses.replace(layer, learned=True) for layer in self.base.layers]
         return dataclasses.replace(self, base=dataclasses.replace(self.base, layers=layers))
 
     def copies_per_layer(self, weights_per_layer: int | Sequence[int]) -> list[int]:
-        """Returns K_l for each learned layer from one number for all or one for each."""
+        """Returns K_l for each learned layer, given one number for all or one per layer."""
         if isinstance(weights_per_layer, int):
             return [weights_per_layer] * len(self.layer_names)
         return list(weights_per_layer)
 
     def layers_and_heads(self, weights_per_layer: Sequence[int]) -> tuple[list[SharedLayer], list[torch.nn.Module]]:
-        """Makes the layers with K_l copies of each learned one, and T heads."""
+        """Makes all layers, with K_l copies of each learned one, and T heads."""
         return make_layers_and_heads(
             self.base, self.num_classes, weights_per_layer, self.seed, self.initialization, self.perturb_copies
         )
 
     def network(self, weights_per_layer: int | Sequence[int]) -> MultiTaskNetwork:
-        """Makes networks that assignments choose among, with K_l copies of each learned layer."""
+        """Makes a `MultiTaskNetwork` with K_l copies of each learned layer."""
         return MultiTaskNetwork(*self.layers_and_heads(self.copies_per_layer(weights_per_layer)))
 
 
 class Scheme:
-    """How the networks of the tasks share weights, and what a training step does.
+    """How the networks of the tasks share weights, and the training step.
 
-    As it is, a step trains the weights under `assignment`. A subclass gives the constructor's arguments, and changes
-    what differs. It is called with the blueprint when a method is made (see `Design`).
+    By default, a step trains the weights under `assignment`. A subclass passes the network and the distribution to this
+    constructor, and overrides what differs. It is created with the blueprint of a method (see `Design`).
 
     Args:
         network: The networks of the T tasks.
-        distribution: Which assignments are searched; None: nothing is.
+        distribution: The search distribution; None: no search.
 
     Attributes:
-        network, distribution: As given.
-        gate_lr_factor: The learning rate of the network's gates is this times that of the weights.
+        gate_lr_factor: Learning rate of the network's gates relative to that of the weights.
     """
 
     gate_lr_factor: float = 1.0
@@ -93,17 +92,17 @@ class Scheme:
 
     @property
     def assignment(self) -> Tensor | None:
-        """The assignment for inference, `(L, T)` int64 on the CPU: the most likely one; None if there is none."""
+        """The assignment for inference, `(L, T)` int64 on the CPU: by default the most likely, or None."""
         return None if self.distribution is None else self.distribution.mode()
 
     def begin(self, steps: float) -> list[str]:
         """Called at the start of training.
 
         Args:
-            steps: How many steps the run will have in all; infinite where it has no end.
+            steps: Total steps of the run; infinite if it has no end.
 
         Returns:
-            Sentences that the user should read.
+            Messages for the user.
 
         Raises:
             ValueError: If the scheme cannot work in such a run.
@@ -113,14 +112,14 @@ class Scheme:
     def step(self, update: WeightUpdate, batch: StepBatch) -> dict[str, Tensor]:
         """Makes one training step: exactly one `update.apply()`.
 
-        Until `apply`, nothing that a checkpoint holds may have changed, or an exception must put it back.
+        No checkpointed state may change before `apply`, or an exception must restore it.
 
         Args:
-            update: Computes losses and gradients, and makes the step.
+            update: Computes losses and gradients, and applies them.
             batch: The two batches.
 
         Returns:
-            What is logged, scalars by tag; `train/loss` is the mean loss.
+            Scalars to log, by tag; `train/loss` is the mean loss.
         """
         assignment = self.assignment
         losses = update.gradients(batch.sgd, None if assignment is None else assignment.unsqueeze(0))
@@ -128,33 +127,33 @@ class Scheme:
         return {"train/loss": losses.mean()}
 
     def unshared(self) -> MultiTaskNetwork:
-        """Returns networks with weights of its own for each task, in which `EarlyStopping` keeps the best ones.
+        """Returns networks with separate weights for each task, in which `EarlyStopping` keeps the best weights.
 
         Raises:
-            ValueError: If tasks cannot stop one by one, because the assignment is not fixed.
+            ValueError: If the assignment is not fixed, so that tasks cannot stop individually.
         """
-        raise ValueError(f"{type(self).__name__} has no fixed assignment under which tasks could stop one by one.")
+        raise ValueError(f"{type(self).__name__} has no fixed assignment, so tasks cannot stop individually.")
 
     def penalty(self) -> Tensor | None:
-        """Returns what is minimised besides the objective, a scalar, or None."""
+        """Returns a scalar to minimise besides the objective, or None."""
         return None
 
     def details(self) -> dict[str, Any]:
-        """Returns what a record should say of the sharing beyond the assignment, as plain values."""
+        """Returns what a record stores about the sharing besides the assignment, as plain values."""
         return {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """What a method is made of.
+    """The components of a method.
 
     Attributes:
-        name: What the record and the report call it.
+        name: The method's name in records and reports.
         scheme: Makes the scheme from a blueprint.
         objective: Makes the objective from the number of tasks and their loss weights (see `Objective`).
-        patience: Evaluations without a lower error after which a task stops (see `EarlyStopping`), for schemes with a
-            fixed assignment; None: all tasks train throughout.
-        all_learned: Whether layers that the base network calls common may be shared or not like the others.
+        patience: Evaluations without a lower error after which a task stops (see `EarlyStopping`); requires a scheme
+            with a fixed assignment. None: no early stopping.
+        all_learned: Whether to treat layers that the base network calls common as learned, too.
     """
 
     name: str

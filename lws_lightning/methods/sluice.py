@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lws_lightning.methods.base import MultiTaskMethod
-from lws_lightning.methods.checks import check_share
+from lws_lightning.methods.checks import check_fraction
 from lws_lightning.methods.cross_stitch import stitch_matrix
 from lws_lightning.methods.scheme import Blueprint, Design, Scheme
 from lws_lightning.networks import output_shapes
@@ -16,12 +16,7 @@ __all__ = ["Sluice", "SluiceScheme"]
 
 
 class SluiceScheme(Scheme):
-    """T columns whose subspaces are mixed after each learned layer, and beta where it has layers to mix.
-
-    Args:
-        blueprint: What the networks are made from.
-        **options: See `Sluice`.
-    """
+    """T columns whose subspaces are mixed after each learned layer, and skip weights beta; see `Sluice`."""
 
     network: ColumnNetwork
 
@@ -30,8 +25,8 @@ class SluiceScheme(Scheme):
     ) -> None:
         if subspaces < 2:
             raise ValueError(f"subspaces must be at least 2, but is {subspaces}; with one, use CrossStitch.")
-        check_share("same_subspace", same_subspace)
-        check_share("last_layer", last_layer)
+        check_fraction("same_subspace", same_subspace)
+        check_fraction("last_layer", last_layer)
         if not penalty >= 0:
             raise ValueError(f"penalty must not be negative, but is {penalty}.")
         self._layer_names = blueprint.layer_names
@@ -61,22 +56,22 @@ class SluiceScheme(Scheme):
         super().__init__(network)
 
     def begin(self, steps: float) -> list[str]:
-        """Says which layers beta mixes."""
+        """Reports which layers beta mixes."""
         names = self._mixed_by_beta()
         if not names:
-            return ["Sluice network: no layer's output has the shape of the last one's, so beta is left out."]
+            return ["Sluice network: no other layer's output has the shape of the last one's, so beta is left out."]
         return [f"Sluice network: beta mixes the outputs of {', '.join(names)}."]
 
     def penalty(self) -> Tensor | None:
-        """Returns the weighted orthogonality penalty, a scalar, or None without one."""
+        """Returns the weighted orthogonality penalty, a scalar; None if its weight is 0."""
         if self._penalty_weight == 0:
             return None
         layers = zip(_learned(self.network.chain), self._channels, self._layer_names, strict=True)
-        summed = [_orthogonality(layer, channels, self._subspaces, name) for layer, channels, name in layers]
-        return self._penalty_weight * torch.stack(summed).sum() / len(self.network.heads)
+        penalties = [_orthogonality(layer, channels, self._subspaces, name) for layer, channels, name in layers]
+        return self._penalty_weight * torch.stack(penalties).sum() / len(self.network.heads)
 
     def details(self) -> dict[str, Any]:
-        """Returns `alpha` for each layer, `beta_layers`, and `beta` `(T, layers)` or None where it is left out."""
+        """Returns `alpha` for each layer, `beta_layers`, and `beta`, `(T, layers)` or None if it is left out."""
         alphas = [unit.weight.detach().float().tolist() for unit in self.network.mixing_units]
         beta = self.network.skip_weights
         return {
@@ -92,30 +87,30 @@ class SluiceScheme(Scheme):
 class Sluice(MultiTaskMethod):
     """Sluice networks (Ruder, Bingel, Augenstein & Sogaard 2017, arXiv 1705.08142).
 
-    Every task has a column, as in `CrossStitch`, whose layers are split into subspaces. The matrix alpha mixes, after
-    each learned layer, all subspaces of all columns (section "Learning matrices alpha"). The weights beta mix, for each
-    task, the outputs of several layers in front of its head (section "Learning beta"). A penalty keeps the subspaces of
-    a layer orthogonal (section "Orthogonality").
+    Every task has a column, as in `CrossStitch`, whose layers are split into subspaces. After each
+    learned layer, the matrix alpha mixes all subspaces of all columns (section "Learning matrices alpha"). For each
+    task, the weights beta mix the outputs of several layers before its head (section "Learning beta"). A penalty keeps
+    the subspaces of a layer orthogonal (section "Orthogonality").
 
     Variant:
 
     - The paper's layers are recurrent. Here a subspace is a block of consecutive channels (or units) of a layer's
       output, all of the same size.
-    - The penalty is, for each two subspaces of a layer of a column, the squared Frobenius norm of G_1^T G_2, where the
-      columns of G_i are the weights of the outputs in subspace i. It is summed over layers and averaged over tasks, as
-      the loss is. The weights are those of the block's largest convolution or linear layer with as many outputs as the
-      block has channels (the last of equals). Biases and normalisation do not count.
-    - The paper mixes layers of equal size by beta. In a convolutional chain, only those learned layers take part whose
-      outputs have the shape of the last one's. If that is the last one alone, beta is left out; a line at the start and
-      `details` in the record say so. What beta mixes are the outputs behind alpha.
+    - The penalty is, for each pair of subspaces of a layer of a column, the squared Frobenius norm of G_1^T G_2, where
+      the columns of G_i are the weights of the outputs in subspace i. It is summed over layers and averaged over tasks,
+      like the loss. The weights are those of the block's largest convolution or linear layer with as many outputs as
+      the block has channels (the last one if tied). Biases and normalisation do not count.
+    - In the paper, beta mixes layers of equal size. In a convolutional chain it mixes only those learned layers whose
+      outputs have the shape of the last one's. If that is the last one alone, beta is left out, as stated in a message
+      at the start and in the record's `details`. Beta mixes outputs after alpha.
     - alpha and beta start with a bias towards a column's own subspace and towards the last layer, as in the paper,
       which gives no numbers: `same_subspace` and `last_layer`. Both are trained without constraints, at the learning
       rate of the weights.
-    - Tasks have images of their own, with the costs that `CrossStitch` describes. Layers that the base network calls
-      common stay common, without subspaces.
+    - Each task has its own images, at the cost described in `CrossStitch`. Layers that the base network calls common
+      stay common, without subspaces.
 
     Args:
-        subspaces: S, of every learned layer of a column; at least 2, or this is `CrossStitch`.
+        subspaces: S, the subspaces of every learned layer of a column; at least 2 (with 1, use `CrossStitch`).
         same_subspace: The initial alpha of a subspace with itself, in [0, 1]; the others share the rest equally.
         last_layer: The initial beta of the last layer, in [0, 1]; the others share the rest equally.
         penalty: The weight of the orthogonality penalty, not negative. The paper's is not known; chosen here.
@@ -147,11 +142,11 @@ def _learned(layers: list[SharedLayer]) -> list[SharedLayer]:
 
 
 def _output_weight(block: nn.Module, channels: int, name: str) -> Tensor:
-    """Returns the weight of which the first dimension is the block's output channels, `(C, ...)`."""
+    """Returns the weight `(C, ...)` whose first dimension is the block's output channels."""
     weights = [
-        part.weight
-        for part in block.modules()
-        if isinstance(part, nn.Conv2d | nn.Linear) and len(part.weight) == channels
+        module.weight
+        for module in block.modules()
+        if isinstance(module, nn.Conv2d | nn.Linear) and len(module.weight) == channels
     ]
     if not weights:
         raise ValueError(
@@ -163,7 +158,7 @@ def _output_weight(block: nn.Module, channels: int, name: str) -> Tensor:
 
 
 def _orthogonality(layer: SharedLayer, channels: int, subspaces: int, name: str) -> Tensor:
-    """Sums the squared inner products of weights in different subspaces over the columns; a scalar."""
+    """Sums the squared inner products between weights of different subspaces, over all columns; a scalar."""
     weights = torch.stack([_output_weight(block, channels, name).flatten(1) for block in layer.copies])
     products = weights @ weights.mT  # (T, C, C)
     subspace = torch.arange(channels, device=products.device) // (channels // subspaces)

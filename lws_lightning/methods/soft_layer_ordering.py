@@ -1,4 +1,4 @@
-"""Soft layer ordering: all tasks have the same layers, each task its own soft order of them."""
+"""Soft layer ordering: all tasks share the same layers, each in its own soft order."""
 
 from typing import Any
 
@@ -9,16 +9,11 @@ from lws_lightning.methods.scheme import Blueprint, Design, Scheme
 from lws_lightning.networks import BaseLayer, BaseNetwork
 from lws_lightning.sharing import SoftOrderNetwork
 
-__all__ = ["SoftLayerOrdering", "SoftOrderScheme", "longest_run"]
+__all__ = ["SoftLayerOrdering", "SoftOrderScheme", "longest_uniform_run"]
 
 
 class SoftOrderScheme(Scheme):
-    """One chain of layers, with a soft order over the longest run of equal ones.
-
-    Args:
-        blueprint: What the networks are made from.
-        scale_lr_factor: See `SoftLayerOrdering`.
-    """
+    """One chain of layers, with a soft order over the longest run of equal ones; see `SoftLayerOrdering`."""
 
     network: SoftOrderNetwork
 
@@ -27,18 +22,18 @@ class SoftOrderScheme(Scheme):
             raise ValueError(f"scale_lr_factor must be positive, or no order is learned; it is {scale_lr_factor}.")
         self.gate_lr_factor = scale_lr_factor
         self._task_names = list(blueprint.task_names)
-        parts = blueprint.base.layers
-        mixed = longest_run(blueprint.base)
-        self.mixed_layers = [parts[position].name for position in mixed]
-        learned = [position for position, layer in enumerate(parts) if layer.learned]
+        layers = blueprint.base.layers
+        mixed = longest_uniform_run(blueprint.base)
+        self.mixed_layers = [layers[position].name for position in mixed]
+        learned = [position for position, layer in enumerate(layers) if layer.learned]
         super().__init__(SoftOrderNetwork(*blueprint.layers_and_heads([1] * len(learned)), mixed, learned))
 
     def begin(self, steps: float) -> list[str]:
-        """Says which layers are mixed."""
+        """Reports which layers are mixed."""
         return [f"Soft layer ordering mixes {', '.join(self.mixed_layers)}; the other layers are common."]
 
     def details(self) -> dict[str, Any]:
-        """Returns `mixed_layers` and `scales` by task, `(D, D)`, depth by layer, after the softmax."""
+        """Returns `mixed_layers`, and `scales` by task: `(D, D)`, depth by layer, after the softmax."""
         weights = self.network.scale_weights(range(len(self._task_names))).detach().float()
         scales = {name: matrix.tolist() for name, matrix in zip(self._task_names, weights, strict=True)}
         return {"mixed_layers": list(self.mixed_layers), "scales": scales}
@@ -47,32 +42,32 @@ class SoftOrderScheme(Scheme):
 class SoftLayerOrdering(MultiTaskMethod):
     """Soft layer ordering (Meyerson & Miikkulainen 2018, arXiv 1711.00108).
 
-    D layers are shared by all tasks. At each of D depths every task applies all of them to the output of the depth
-    before and takes a weighted sum, `y_k = sum_d softmax(s[t, k])_d * layer_d(y_{k-1})` (section "Soft ordering of
-    shared layers"). The scales s of each task and depth are trained with the weights.
+    All tasks share D layers. At each of D depths, every task applies all of them to the output of the previous depth
+    and takes a weighted sum, `y_k = sum_d softmax(s[t, k])_d * layer_d(y_{k-1})` (section "Soft ordering of shared
+    layers"). The scales s of each task and depth are trained with the weights.
 
     Variant:
 
-    - The D layers are the longest run of consecutive learned layers that are equal in all but the values of their
-      weights: the same modules with the same shapes of parameters, so that each can stand at the place of each other.
-      Of runs of equal length the first is taken. Activations may shrink from depth to depth, as max-pooling makes
-      them, for every layer at a depth shrinks them alike.
-    - All other layers are common to all tasks. So is the first convolution of the paper's Omniglot network, whose input
-      has one channel and that of the others 53: conv2, conv3 and conv4 are mixed. The encoder of each task that the
-      paper allows for is not used.
+    - The D layers are the longest run of consecutive learned layers that differ only in the values of their weights:
+      the same modules with the same parameter shapes, so that they are interchangeable. Of runs of equal length, the
+      first is taken. Activations may shrink from depth to depth, as with max-pooling, because every layer at a depth
+      shrinks them equally.
+    - All other layers are common to all tasks. One of them is the first convolution of the paper's Omniglot network,
+      whose input has one channel where the others have 53: conv2, conv3 and conv4 are mixed. The paper's optional
+      per-task encoder is not used.
     - Scales start at 0, so that all layers weigh 1/D at first. They are trained at the learning rate of the weights.
-    - The paper does not speak of batch normalisation at several depths. Here a layer's scale and shift are the same
-      wherever it stands, but at each depth it has running statistics of its own, because its input differs there. With
-      scales that choose one layer at each depth the network is then the permuted one, in training and in eval mode.
+    - The paper does not discuss batch normalisation at several depths. Here a layer has the same scale and shift at
+      every depth, but separate running statistics for each, because its inputs differ. With scales that choose one
+      layer at each depth, the network is then the permuted one, in training and in eval mode.
     - A prediction applies D layers at each of D depths: D times the arithmetic of these layers, with the parameters of
       one network.
 
     Args:
-        scale_lr_factor: The scales' learning rate is this times `lr`; positive.
+        scale_lr_factor: Learning rate of the scales relative to `lr`; positive.
         **options: See `MultiTaskMethod`. `max_images_per_pass` counts an image of a task D times.
 
     Raises:
-        ValueError: If fewer than two layers are equal.
+        ValueError: If no two consecutive layers are equal.
     """
 
     def __init__(self, scale_lr_factor: float = 1.0, **options: Any) -> None:
@@ -80,7 +75,7 @@ class SoftLayerOrdering(MultiTaskMethod):
         super().__init__(design, **options)
 
 
-def longest_run(base: BaseNetwork) -> range:
+def longest_uniform_run(base: BaseNetwork) -> range:
     """Returns the positions of the longest run of learned layers that are equal but for their weights.
 
     Raises:
@@ -90,7 +85,7 @@ def longest_run(base: BaseNetwork) -> range:
     start = 0
     for position, layer in enumerate(base.layers):
         first = base.layers[start]
-        if not (layer.learned and first.learned and _alike(first.block, layer.block)):
+        if not (layer.learned and first.learned and _interchangeable(first.block, layer.block)):
             start = position
         if layer.learned and position + 1 - start > len(best):
             best = range(start, position + 1)
@@ -103,9 +98,9 @@ def longest_run(base: BaseNetwork) -> range:
     return best
 
 
-def _alike(one: nn.Module, other: nn.Module) -> bool:
-    # The text of a module names its parts with their options; parameters that it does not name show in the shapes.
-    return type(one) is type(other) and repr(one) == repr(other) and _shapes(one) == _shapes(other)
+def _interchangeable(first: nn.Module, second: nn.Module) -> bool:
+    # repr names submodules with their options; parameters that it does not show appear in the shapes.
+    return type(first) is type(second) and repr(first) == repr(second) and _shapes(first) == _shapes(second)
 
 
 def _shapes(block: nn.Module) -> list[tuple[str, tuple[int, ...]]]:

@@ -1,4 +1,4 @@
-"""Full sharing, the tasks' losses weighted by learned uncertainties."""
+"""Full sharing, with task losses weighted by learned uncertainties."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -49,7 +49,7 @@ class UncertaintyObjective(Objective):
 class UncertaintyWeighting(MultiTaskMethod):
     """Full sharing with losses weighted by homoscedastic uncertainty (Kendall, Gal & Cipolla 2018, arXiv 1705.07115).
 
-    All tasks share every layer but the heads, as in `FixedSharing`. What is minimised is the mean over tasks of
+    All tasks share every layer except the heads, as in `FixedSharing`. The objective is the mean over tasks of
     `exp(-s_t) * L_t + s_t / 2`, where L_t is the task's mean cross-entropy and `s_t = log sigma_t^2` is trained with
     the weights.
 
@@ -58,15 +58,15 @@ class UncertaintyWeighting(MultiTaskMethod):
     - This is the paper's form for classification (section 3.2): the likelihood is a softmax of logits divided by
       sigma^2, whose logarithm is, to the paper's approximation, `-L / sigma^2 - log sigma`. (For regression, the paper
       has `L / (2 sigma^2)`.)
-    - The logarithm of the variance is trained rather than the variance, as the paper advises: no division by zero.
-    - All s_t start at `initial_log_variance`, by default 0, where all tasks weigh 1. They have the learning rate of the
-      weights and no weight decay.
-    - The mean over tasks, not the sum, so that the gradient is that of full sharing where all s_t are 0.
+    - The log-variance is trained rather than the variance, as the paper advises, to avoid division by zero.
+    - All s_t start at `initial_log_variance`, by default 0, which gives all tasks the weight 1. They use the learning
+      rate of the weights and no weight decay.
+    - The mean over tasks, not the sum, so that the gradient equals that of full sharing if all s_t are 0.
 
-    `loss_weights` weigh the whole of a task's term, s_t / 2 included, so that the s_t do not undo them.
+    `loss_weights` weigh a task's whole term, including s_t / 2, so that the s_t do not cancel them.
 
-    `train/loss` is the mean cross-entropy without weights, comparable with other methods. A prediction costs what it
-    costs under full sharing; the weights of the losses play no part in it.
+    `train/loss` is the unweighted mean cross-entropy, comparable with other methods. A prediction costs the same as
+    under full sharing.
 
     Args:
         initial_log_variance: The initial s_t.

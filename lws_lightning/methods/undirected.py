@@ -1,4 +1,4 @@
-"""The control of learned sharing: training under changing shared weights while nothing directs which."""
+"""A control for learned sharing: training under changing assignments that no loss directs."""
 
 from typing import Any, Literal, get_args
 
@@ -16,16 +16,11 @@ from lws_lightning.training import WeightUpdate
 __all__ = ["Then", "UndirectedScheme", "UndirectedSharing"]
 
 Then = Literal["none", "full", "random", "chance"]
-"""Which assignment undirected training ends with: see `UndirectedSharing`."""
+"""The final assignment of undirected training: see `UndirectedSharing`."""
 
 
 class UndirectedScheme(Scheme):
-    """Draws assignments without asking any loss, then trains under a given one.
-
-    Args:
-        blueprint: What the networks are made from.
-        **options: See `UndirectedSharing`.
-    """
+    """Draws assignments independently of losses, then trains under a given one; see `UndirectedSharing`."""
 
     def __init__(
         self,
@@ -42,7 +37,7 @@ class UndirectedScheme(Scheme):
         if then not in get_args(Then):
             raise ValueError(f"then must be one of {', '.join(get_args(Then))}, but is {then!r}.")
         if not 0 <= undirected_part <= 1:
-            raise ValueError(f"undirected_part must be in [0, 1], a part of the run, but is {undirected_part}.")
+            raise ValueError(f"undirected_part must be in [0, 1], a fraction of the run, but is {undirected_part}.")
         check_populations(nes_samples, sgd_samples, nes_lr, sampling)
         network = blueprint.network(weights_per_layer)
         draws = SearchDistribution(network.weights_per_layer, blueprint.num_tasks, min_probability)
@@ -50,7 +45,7 @@ class UndirectedScheme(Scheme):
         self.undirected_part = undirected_part
         self.sgd_samples, self.nes_samples, self.nes_lr = sgd_samples, nes_samples, nes_lr
         self.sampling: Sampling = sampling
-        self.undirected_steps = float("inf")  # known once the run begins, and infinite for `chance`
+        self.undirected_steps = float("inf")  # set by `begin`; infinite for `chance`
         self._draws = draws
         self._given = None if then == "chance" else _given_assignment(then, draws, blueprint.seed)
 
@@ -60,7 +55,7 @@ class UndirectedScheme(Scheme):
         return self._draws.mode() if self._given is None else self._given
 
     def begin(self, steps: float) -> list[str]:
-        """Works out how many steps draw assignments; refuses a run without an end, of which there is no part."""
+        """Computes the number of undirected steps; refuses a run without an end."""
         if self._given is not None:
             if steps == float("inf"):
                 raise ValueError("undirected_part needs a run with an end: set trainer.max_steps or max_epochs.")
@@ -68,7 +63,7 @@ class UndirectedScheme(Scheme):
         return []
 
     def step(self, update: WeightUpdate, batch: StepBatch) -> dict[str, Tensor]:
-        """Makes one Adam step under drawn assignments, or later under the given one."""
+        """Makes one Adam step, first under drawn assignments and later under the given one."""
         if update.step >= self.undirected_steps:
             return super().step(update, batch)
         before = self._draws.probs.clone()
@@ -83,7 +78,7 @@ class UndirectedScheme(Scheme):
         return {"train/loss": losses.mean()}
 
     def _drift(self, update: WeightUpdate) -> None:
-        """Moves pi by utilities that have nothing to do with losses."""
+        """Updates pi with utilities that do not depend on losses."""
         population = self._sample(self.nes_samples, update, "nes")
         ranks = torch.randperm(self.nes_samples, generator=generator_for(update.seed, "permutation", update.step))
         _, group = torch.unique(population.flatten(1), dim=0, return_inverse=True)
@@ -100,7 +95,7 @@ def _given_assignment(then: Then, draws: SearchDistribution, seed: int) -> Tenso
     sizes, tasks = list(draws.weights_per_layer), draws.num_tasks
     if then == "none" and min(sizes) < tasks:
         raise ValueError(
-            f"then: none gives each of {tasks} tasks a copy of its own, but weights_per_layer is {sizes}. Set "
+            f"then: none gives each of {tasks} tasks its own copy, but weights_per_layer is {sizes}. Set "
             f"model.weights_per_layer to at least {tasks}."
         )
     if then == "random":
@@ -109,26 +104,26 @@ def _given_assignment(then: Then, draws: SearchDistribution, seed: int) -> Tenso
 
 
 class UndirectedSharing(MultiTaskMethod):
-    """Trains as learned sharing does, but no loss has a say in which weights are shared. Not in the paper.
+    """Trains like learned sharing, but independently of losses in what is shared. Not in the paper.
 
-    Learned sharing does two things: it trains every copy by ever other tasks while pi is broad, and it chooses an
-    assignment. This method does the first alone, so that a comparison shows what the second is worth.
+    Learned sharing does two things: while pi is broad it trains every copy with changing tasks, and it chooses an
+    assignment. This method does only the first, so that a comparison shows the value of the second.
 
-    With `then` `none`, `full` or `random`, assignments are drawn uniformly for a part of the run, and then the weights
-    are trained under the given assignment alone, with which evaluations are made throughout. With `chance`, pi moves in
-    every step as in `LearnedWeightSharing`, by utilities that are permuted at random; equal assignments share theirs,
-    as equal losses do there. Like there, the run ends with the most likely assignment. Losses are not computed for
-    it, so there is no NES pass.
+    With `then` set to `none`, `full` or `random`, assignments are drawn uniformly for a fraction of the run; after
+    that, the weights are trained only under the given assignment, which evaluations use throughout. With `chance`, pi
+    is updated in every step as in `LearnedWeightSharing`, but with randomly permuted utilities, which equal assignments
+    share, as equal losses do there. The run ends with the most likely assignment. There is no NES pass, because no
+    losses are needed.
 
     Args:
-        then: `none`: task t uses copy t. `full`: all tasks use the first copy. `random`: a copy drawn from the seed for
-            each layer and task. `chance`: what pi drifts to.
-        undirected_part: Which part of the run's steps is undirected, in [0, 1]; has no effect with `chance`.
-        weights_per_layer: K, one number for all learned layers or one for each; with `none` at least T.
-        sgd_samples: Assignments that a gradient of the weights is averaged over while they are drawn.
-        nes_samples: Size of the populations that pi moves by with `chance`, at least 2.
+        then: `none`: task t uses copy t. `full`: all tasks use the first copy. `random`: a copy drawn for each layer
+            and task, by the seed. `chance`: the assignment that pi drifts to.
+        undirected_part: Fraction of the run's steps that is undirected, in [0, 1]; no effect with `chance`.
+        weights_per_layer: K, one number for all learned layers or one per layer; with `none` at least T.
+        sgd_samples: Population size of an update of the weights in undirected steps.
+        nes_samples: Population size of an update of pi with `chance`, at least 2.
         nes_lr: Step size of pi with `chance`.
-        min_probability: Floor under pi's entries with `chance`.
+        min_probability: Floor under the entries of pi with `chance`.
         sampling: `independent` or `systematic`, see `LearnedWeightSharing`.
         **options: See `MultiTaskMethod`.
 

@@ -1,4 +1,4 @@
-"""Base architectures: what a task's network looks like before it is decided which weights tasks share."""
+"""Base architectures: the network of a single task, without any sharing."""
 
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
 from lws_lightning.networks.chain import CutError

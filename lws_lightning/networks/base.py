@@ -1,4 +1,4 @@
-"""What a base architecture is: a chain of blocks, and a head to put on top for each task."""
+"""A base architecture: a chain of blocks, and a head for each task."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,9 @@ class BaseLayer:
     """One layer of a base network.
 
     Attributes:
-        name: Unique in its network; shown in pictures and logs.
-        block: Any module that maps images to activations image by image (batch normalisation excepted).
-        learned: Whether its weights may be shared between tasks by an assignment. A layer that is not learned is
-            common to all tasks.
+        name: Unique in its network; shown in figures and logs.
+        block: Any module that maps images to activations image by image (except for batch normalisation).
+        learned: Whether an assignment decides which tasks share its weights; otherwise it is common to all tasks.
     """
 
     name: str
@@ -34,13 +33,14 @@ class BaseNetwork:
 
     Attributes:
         layers: The chain, from the image to the features.
-        make_head: Makes a task's own output layer for a number of classes, a new one at each call; never shared.
-        prior_layers: How many of the learned layers, from the first on, the authors' baseline "prior sharing" shares
-            between all tasks; the others are each task's own.
-        initialise: Gives a freshly made or copied module its initial weights.
-        redraw: Makes all blocks again with the weights that the network's own constructors draw, from the seed of a
-            generator; a block's copies then start from those. None: they start from what `initialise` does.
-        pretrained: Whether all copies of a layer start from the weights of its block; `initialise` is for heads only.
+        make_head: Makes a new output layer for a number of classes; called once per task, never shared.
+        prior_layers: How many of the first learned layers the authors' baseline "prior sharing" shares between all
+            tasks; the others are separate for each task.
+        initialise: Initialises a newly made or copied module.
+        redraw: Makes all blocks again, with the initial weights that the network's own constructors draw from a
+            generator's seed, from which the copies then start. None: copies are initialised by `initialise`.
+        pretrained: Whether all copies of a layer start from its block's weights; `initialise` then only initialises
+            heads.
     """
 
     layers: Sequence[BaseLayer]
@@ -53,17 +53,17 @@ class BaseNetwork:
     def __post_init__(self) -> None:
         names = [layer.name for layer in self.layers]
         if len(set(names)) != len(names):
-            raise ValueError(f"The names of a network's layers must differ from each other, but are {names}.")
+            raise ValueError(f"The names of a network's layers must be unique, but are {names}.")
         if not self.learned_layers:
-            raise ValueError("A network needs at least one learned layer; else there is nothing to share.")
-        twice = common_weights(names, [layer.block for layer in self.layers])
-        if twice is not None:
+            raise ValueError("A network needs at least one learned layer; otherwise there is nothing to share.")
+        tied = common_weights(names, [layer.block for layer in self.layers])
+        if tied is not None:
             raise ValueError(
-                f"The layers {twice[0]} and {twice[1]} use the same weights, but a copy of a layer has weights of its "
-                "own. Give each its own module, or make one layer of them. Within a layer a weight may be used twice."
+                f"The layers {tied[0]} and {tied[1]} use the same weights, but each copy of a layer has its own "
+                "weights. Give each layer its own module, or merge them. Within one layer, weights may be tied."
             )
 
     @property
     def learned_layers(self) -> list[BaseLayer]:
-        """The layers that an assignment speaks of, in order; L of them."""
+        """The L layers that an assignment refers to, in order."""
         return [layer for layer in self.layers if layer.learned]

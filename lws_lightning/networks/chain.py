@@ -1,8 +1,8 @@
-"""Cuts somebody's classifier into a chain of layers.
+"""Cuts a user's classifier into a chain of layers.
 
-A layer begins at each module that has weights and is no normalisation or activation; what follows up to the next one
-(normalisation, activation, pooling, flattening, dropout, reshaping) belongs to it. The last linear module is left out:
-each task gets one of its own.
+A layer begins at each module that has weights and is not a normalisation or activation; everything up to the next one
+(normalisation, activation, pooling, flattening, dropout, reshaping) belongs to it. The last linear module is left out,
+because each task gets its own.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _FOLLOWERS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.PRe
 
 
 class CutError(ValueError):
-    """A model is not a chain of layers with a linear module at its end; the message says why and what to do."""
+    """A model is not a chain of layers that ends with a linear module; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Chain:
     """A classifier as a chain.
 
     Attributes:
-        names: Of the layers: what the model calls the module that each begins with.
+        names: Names of the layers: the model's name of the first module of each.
         blocks: The layers, from the image to features `(N, F)`.
-        head: The model's own last module, from the features to logits.
+        head: The model's last module, from the features to logits.
     """
 
     names: list[str]
@@ -50,19 +50,19 @@ class Chain:
 
 
 def begins_layer(module: nn.Module) -> bool:
-    """Says whether a layer begins at a module."""
+    """Returns whether a layer begins at a module."""
     return not isinstance(module, _FOLLOWERS) and next(module.parameters(), None) is not None
 
 
 def cut_sequential(model: nn.Sequential, what: str) -> Chain:
-    """Cuts an `nn.Sequential`: its children become layers, whole; of the last, if it is a Sequential, its children.
+    """Cuts an `nn.Sequential` at its children, or at those of its last child if that is a Sequential, too.
 
     Args:
         model: The classifier.
-        what: What to call it in messages.
+        what: How messages refer to it.
 
     Raises:
-        CutError: If it is no such chain.
+        CutError: If it is not such a chain.
     """
     parts = _named_parts(model)
     while parts and type(last := parts[-1][1]) is nn.Sequential:
@@ -84,24 +84,23 @@ def cut_sequential(model: nn.Sequential, what: str) -> Chain:
 
 
 def _named_parts(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
-    """Returns what a Sequential runs; a module may stand in several places, of which `named_children` names one."""
+    """Returns what a Sequential runs, including repeated modules, which `named_children` lists only once."""
     return list(zip(model._modules, model, strict=True))
 
 
 def chain_of(names: Sequence[str], blocks: Sequence[nn.Module], head: nn.Linear, what: str) -> Chain:
-    """Makes a chain of parts that do not share weights.
+    """Makes a chain from layers that do not share weights.
 
     Raises:
-        CutError: If there is no layer with weights, or if a weight is in two of the parts, which copies of the layers
-            would untie.
+        CutError: If no layer has weights, or if two layers use the same weights, which copies would untie.
     """
     if not names:
         raise CutError(f"{what} has no layer with weights besides its last nn.Linear. {REMEDY}")
-    twice = common_weights([*names, "the last nn.Linear"], [*blocks, head])
-    if twice is not None:
+    tied = common_weights([*names, "the last nn.Linear"], [*blocks, head])
+    if tied is not None:
         raise CutError(
-            f"{what} uses the same weights in {twice[0]} and in {twice[1]}, and is no chain of layers that can be "
-            f"exchanged one by one. {REMEDY}"
+            f"{what} uses the same weights in {tied[0]} and in {tied[1]}, and is not a chain of layers that can be "
+            f"replaced individually. {REMEDY}"
         )
     return Chain(list(names), list(blocks), head)
 
@@ -117,11 +116,11 @@ def common_weights(names: Sequence[str], blocks: Sequence[nn.Module]) -> tuple[s
 
 
 def as_block(parts: Sequence[nn.Module]) -> nn.Module:
-    """Makes one module of consecutive ones; a subclass of `nn.Sequential` that computes nothing else becomes plain."""
+    """Merges consecutive modules into one; subclasses of `nn.Sequential` without their own forward are flattened."""
     if len(parts) > 1:
-        return nn.Sequential(*(part for each in parts for part in _unpacked(each)))
-    plain = _unpacked(parts[0])
-    return plain[0] if len(plain) == 1 else nn.Sequential(*plain)
+        return nn.Sequential(*(inner for part in parts for inner in _unpacked(part)))
+    modules = _unpacked(parts[0])
+    return modules[0] if len(modules) == 1 else nn.Sequential(*modules)
 
 
 def _unpacked(module: nn.Module) -> list[nn.Module]:
@@ -133,8 +132,8 @@ def _unpacked(module: nn.Module) -> list[nn.Module]:
 def no_linear_at_end(what: str, last: str) -> CutError:
     """Makes the error for a model whose logits do not come from `nn.Linear`."""
     return CutError(
-        f"{what} does not end with nn.Linear but with {last}, so it is not clear what each task's own head would be. "
-        f"Let it end with nn.Linear (the number of outputs does not matter), or: {REMEDY}"
+        f"{what} does not end with nn.Linear but with {last}, so it is unclear what each task's head should be. "
+        f"Make it end with nn.Linear (with any number of outputs), or: {REMEDY}"
     )
 
 

@@ -39,8 +39,8 @@ def digits_convnet(image_shape: Sequence[int]) -> BaseNetwork:
 def cifar100_convnet(image_shape: Sequence[int]) -> BaseNetwork:
     """The network of routing networks for CIFAR-100 (paper, section "CIFAR-100").
 
-    Four blocks as in `dkl_convnet`, common to all tasks under every kind of sharing, and three dense layers of 128
-    units with ReLU, which are learned. Prior sharing shares the first dense layer.
+    Four blocks as in `dkl_convnet`, common to all tasks under any kind of sharing, and three learned dense layers of
+    128 units with ReLU. Prior sharing shares the first dense layer.
 
     Args:
         image_shape: `(C, H, W)`, at least 16x16 pixels; the paper's is `(3, 32, 32)`.
@@ -54,8 +54,8 @@ def omniglot_convnet(image_shape: Sequence[int]) -> BaseNetwork:
     """The network of soft layer ordering for Omniglot (paper, section "Omniglot").
 
     Four blocks as in `dkl_convnet`, but with 53 filters; all four learned. Prior sharing shares two convolutions.
-    The paper's "single dense layer" behind them is the head; as in the authors' program, it sees the average of each
-    channel over the image.
+    The paper's "single dense layer" after them is the head; as in the authors' program, its input is the average of
+    each channel over the image.
 
     Args:
         image_shape: `(C, H, W)`, at least 16x16 pixels; the paper's is `(1, 105, 105)`.
@@ -66,7 +66,7 @@ def omniglot_convnet(image_shape: Sequence[int]) -> BaseNetwork:
 
 
 def pooled_head(channels: int, classes: int) -> nn.Module:
-    """Makes an average of each channel over the image, and a dense layer."""
+    """Makes global average pooling followed by a dense layer."""
     return nn.Sequential(
         OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), linear=nn.Linear(channels, classes))
     )
@@ -94,7 +94,7 @@ def _convnet(
 def _conv_layers(
     image_shape: Sequence[int], name: str, channels: Sequence[int], learned: bool = True
 ) -> tuple[list[BaseLayer], int]:
-    """Makes blocks that halve the image each; returns them and how many values of an image they leave."""
+    """Makes blocks that each halve the image; returns them and the number of values that they output per image."""
     depth, height, width = image_shape
     smallest = 2 ** len(channels)
     if min(height, width) < smallest:

@@ -1,4 +1,4 @@
-"""Cuts a model whose forward is code of its own: torch.fx reads it, and its graph is cut where one value passes on."""
+"""Cuts a model with its own forward: torch.fx traces it, and the graph is cut where a single value passes."""
 
 import warnings
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from lws_lightning.networks.chain import REMEDY, Chain, CutError, as_block, begi
 __all__ = ["cut_graph"]
 
 _CHAINS = (nn.Sequential, Encoder, MaxVitBlock)
-"""Modules that are chains themselves, whose parts may become layers. Every other module stays whole."""
+"""Modules that are chains themselves and may be cut. All other modules stay whole."""
 
 
 class _Tracer(fx.Tracer):
@@ -25,15 +25,15 @@ class _Tracer(fx.Tracer):
 def cut_graph(model: nn.Module, what: str) -> Chain:
     """Cuts a classifier at the modules with weights that its forward calls.
 
-    Between two of them it is cut where exactly one value passes from one to the other; a branch that goes past a module
-    (a residual connection in the forward) keeps both in one layer.
+    It is cut between two of them if exactly one value passes from one to the other; a branch around a module (a
+    residual connection in the forward) keeps both in one layer.
 
     Args:
         model: The classifier.
-        what: What to call it in messages.
+        what: How messages refer to it.
 
     Raises:
-        CutError: If it is no chain.
+        CutError: If it is not a chain.
     """
     graph = _read(model, what)
     head_node, head = _find_head(graph, model, what)
@@ -56,8 +56,8 @@ def cut_graph(model: nn.Module, what: str) -> Chain:
     if len(segments) == 1 and crossings:
         target, names = crossings[0]
         raise CutError(
-            f"{what} is no chain of layers: {len(names)} values pass by the layer {target} ({', '.join(names)}), and "
-            f"so do they everywhere else. Put the branches into a module of their own, or: {REMEDY}"
+            f"{what} is not a chain of layers: {len(names)} values pass the layer {target} ({', '.join(names)}), and "
+            f"likewise everywhere else. Put the branches into a module of their own, or: {REMEDY}"
         )
     names = [str(next(node.target for node in part if _begins(node, model))) for part, _, _ in segments if starts]
     blocks = [_as_module(part, source, result, model) for part, source, result in segments]
@@ -70,7 +70,7 @@ def _read(model: nn.Module, what: str) -> fx.Graph:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _Tracer().trace(model.eval())
-    except Exception as error:  # whatever a stranger's forward does with something that is no tensor
+    except Exception as error:  # a user's forward may raise anything when given proxies
         raise CutError(
             f"{what} cannot be cut into layers: torch.fx cannot read its forward: {error}. {REMEDY}"
         ) from error
@@ -89,13 +89,13 @@ def _find_head(graph: fx.Graph, model: nn.Module, what: str) -> tuple[fx.Node, n
 
 
 def _ancestors(node: fx.Node) -> set[fx.Node]:
-    """Returns a node with all that it depends on."""
-    found, waiting = {node}, [node]
-    while waiting:
-        new = [source for source in waiting.pop().all_input_nodes if source not in found]
-        found.update(new)
-        waiting += new
-    return found
+    """Returns a node and all nodes that it depends on."""
+    ancestors, pending = {node}, [node]
+    while pending:
+        new = [source for source in pending.pop().all_input_nodes if source not in ancestors]
+        ancestors.update(new)
+        pending += new
+    return ancestors
 
 
 def _refuse_lost_weights(graph: fx.Graph, needed: set[fx.Node], model: nn.Module, what: str) -> None:
@@ -103,8 +103,8 @@ def _refuse_lost_weights(graph: fx.Graph, needed: set[fx.Node], model: nn.Module
     for name, _ in model.named_parameters():
         if not any(name == place or name.startswith(f"{place}.") for place in used):
             raise CutError(
-                f"{what} has weights that are not on the way from the image to the logits and would be lost, for "
-                f"example {name} (an auxiliary classifier?). Make it without that part, or: {REMEDY}"
+                f"{what} has weights that are not on the path from the image to the logits and would be lost, for "
+                f"example {name} (an auxiliary classifier?). Build it without them, or: {REMEDY}"
             )
 
 
@@ -113,13 +113,13 @@ def _begins(node: fx.Node, model: nn.Module) -> bool:
 
 
 def _passing(image: fx.Node, nodes: Sequence[fx.Node], start: int, features: fx.Node) -> list[fx.Node]:
-    """Returns the values from before a position that are used behind it."""
+    """Returns the values computed before a position that are used after it."""
     later = set(nodes[start:])
     return [node for node in [image, *nodes[:start]] if node is features or any(user in later for user in node.users)]
 
 
 def _as_module(nodes: Sequence[fx.Node], source: fx.Node, result: fx.Node, model: nn.Module) -> nn.Module:
-    """Makes a module of a part of a graph: an `nn.Sequential` if it is one, else a `GraphModule`."""
+    """Converts a part of a graph to a module: an `nn.Sequential` if possible, else a `GraphModule`."""
     modules = _as_sequence(nodes, source, model)
     if modules is not None:
         return as_block(modules)
@@ -137,16 +137,16 @@ def _as_module(nodes: Sequence[fx.Node], source: fx.Node, result: fx.Node, model
 def _as_sequence(nodes: Sequence[fx.Node], source: fx.Node, model: nn.Module) -> list[nn.Module] | None:
     modules: list[nn.Module] = []
     for node in nodes:
-        made = _plain_modules(node, model)
-        if node.all_input_nodes != [source] or made is None:
+        node_modules = _equivalent_modules(node, model)
+        if node.all_input_nodes != [source] or node_modules is None:
             return None
-        modules += made
+        modules += node_modules
         source = node
     return modules
 
 
-def _plain_modules(node: fx.Node, model: nn.Module) -> list[nn.Module] | None:
-    """Returns modules that compute what a node of one input does; None if there are none."""
+def _equivalent_modules(node: fx.Node, model: nn.Module) -> list[nn.Module] | None:
+    """Returns modules equivalent to a node with one input, or None."""
     options = (*node.args[1:], *sorted(node.kwargs.items()))
     if node.op == "call_module":
         return [model.get_submodule(str(node.target))] if not options else None

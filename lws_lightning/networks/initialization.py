@@ -1,4 +1,4 @@
-"""Initial weights, drawn from a generator of their own."""
+"""Initial weights, drawn from an explicit generator."""
 
 import math
 from collections.abc import Callable
@@ -10,18 +10,18 @@ from torch import nn
 __all__ = ["INITIALIZERS", "Initialization", "Initializer", "he_uniform_", "torch_default_"]
 
 Initialization = Literal["he_uniform", "torch"]
-"""Names of the ways to initialise."""
+"""Names of initialisation schemes."""
 
 Initializer = Callable[[nn.Module, torch.Generator], None]
-"""Gives a module its initial weights, in place."""
+"""Initialises a module in place."""
 
 
 @torch.no_grad()
 def he_uniform_(module: nn.Module, generator: torch.Generator) -> None:
-    """Initialises a module as the paper says (section "Experiments"): uniform He, biases zero.
+    """Initialises a module as stated in the paper (section "Experiments"): uniform He, biases zero.
 
-    Convolutions and linear layers are drawn from U(-sqrt(6 / fan_in), sqrt(6 / fan_in)). Other modules keep what they
-    have; batch normalisation starts as the identity.
+    Convolutions and linear layers are drawn from U(-sqrt(6 / fan_in), sqrt(6 / fan_in)). Other modules are unchanged;
+    batch normalisation starts as the identity.
 
     Args:
         module: Changed in place.
@@ -36,10 +36,10 @@ def he_uniform_(module: nn.Module, generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def torch_default_(module: nn.Module, generator: torch.Generator) -> None:
-    """Initialises a module as PyTorch does by itself, and so the authors' program.
+    """Initialises a module with PyTorch's defaults, like the authors' program.
 
     Weights and biases of convolutions and linear layers are drawn from U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)), which is
-    narrower than `he_uniform_` by a factor of sqrt(6). PyTorch calls this Kaiming uniform, too.
+    narrower than `he_uniform_` by a factor of sqrt(6). PyTorch also calls this Kaiming uniform.
 
     Args:
         module: Changed in place.
@@ -54,4 +54,4 @@ def torch_default_(module: nn.Module, generator: torch.Generator) -> None:
 
 
 INITIALIZERS: dict[Initialization, Initializer] = {"he_uniform": he_uniform_, "torch": torch_default_}
-"""The ways by name."""
+"""Initialisation schemes by name."""

@@ -1,4 +1,4 @@
-"""From a classifier that is a plain torch module to a base network."""
+"""Converts a classifier that is a torch module to a base network."""
 
 import fnmatch
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from lws_lightning.networks.base import BaseLayer, BaseNetwork
 from lws_lightning.networks.chain import Chain, cut_sequential, try_images
 from lws_lightning.networks.graph import cut_graph
 from lws_lightning.networks.initialization import torch_default_
-from lws_lightning.networks.proof import prove_chain, seeded
+from lws_lightning.networks.verification import seeded, verify_chain
 
 __all__ = ["base_network_from_model", "choose_learned_layers"]
 
@@ -20,23 +20,23 @@ __all__ = ["base_network_from_model", "choose_learned_layers"]
 def base_network_from_model(
     make_model: Callable[[], nn.Module], image_shape: Sequence[int], what: str, pretrained: bool = False
 ) -> BaseNetwork:
-    """Makes a base network of a classifier.
+    """Converts a classifier to a base network.
 
-    The classifier is cut into a chain of layers, all of them learned; its last `nn.Linear` gives way to a head for each
-    task. Prior sharing shares the first half of the layers. That the chain computes what the classifier does is
-    proven on random images.
+    The classifier is cut into a chain of layers, all of them learned; its last `nn.Linear` is replaced with a head for
+    each task. Prior sharing shares the first half of the layers. The chain is verified to compute the same as the
+    classifier on random images.
 
     Args:
-        make_model: Makes the classifier. Called again for each copy of its layers, with torch's generator seeded anew,
-            so that every copy starts from weights of its own as the classifier itself draws them; but not if it is
-            `pretrained`.
+        make_model: Makes the classifier. Unless it is `pretrained`, called again for each copy of its layers, with
+            torch's generator seeded anew, so that each copy starts from its own weights, as the classifier itself draws
+            them.
         image_shape: `(C, H, W)`.
-        what: What to call the classifier in messages.
-        pretrained: Whether all copies start from the weights that it has.
+        what: How messages refer to the classifier.
+        pretrained: Whether all copies start from the classifier's weights.
 
     Raises:
         ValueError: If the classifier cannot take such images.
-        CutError: If it is no chain of layers.
+        CutError: If it is not a chain of layers.
     """
 
     def cut_anew(generator: torch.Generator) -> list[nn.Module]:
@@ -50,7 +50,7 @@ def base_network_from_model(
         model = make_model()
         try_images(model, image_shape, what)
     chain = _cut(model, what)
-    prove_chain(model, lambda twin: _cut(twin, what), image_shape, what)
+    verify_chain(model, lambda twin: _cut(twin, what), image_shape, what)
     features, bias = chain.head.in_features, chain.head.bias is not None
     return BaseNetwork(
         layers=[BaseLayer(name, block) for name, block in zip(chain.names, chain.blocks, strict=True)],
@@ -63,14 +63,14 @@ def base_network_from_model(
 
 
 def choose_learned_layers(base: BaseNetwork, patterns: Sequence[str] | None) -> BaseNetwork:
-    """Chooses by name which layers an assignment speaks of; the others become common to all tasks.
+    """Chooses the learned layers by name; the others become common to all tasks.
 
     Args:
         base: The base network.
-        patterns: Names of layers, with `*`, `?` and `[...]` as in file names. None: leave the base network as it is.
+        patterns: Names of layers, with `*`, `?` and `[...]` as in file names. None: leave the base network unchanged.
 
     Returns:
-        A base network whose learned layers are those that a pattern matches.
+        A base network whose learned layers are those that match a pattern.
 
     Raises:
         ValueError: If a pattern matches no layer, or only layers without weights.
@@ -85,14 +85,17 @@ def choose_learned_layers(base: BaseNetwork, patterns: Sequence[str] | None) -> 
     layers = [replace(layer, learned=layer.name in chosen) for layer in base.layers]
     empty = [layer.name for layer in layers if layer.learned and not any(True for _ in layer.block.parameters())]
     if empty or not chosen:
-        raise ValueError(f"learned_layers: there must be layers, with weights; of {names}, {empty} have none.")
+        raise ValueError(
+            "learned_layers: at least one layer must be chosen, and only layers with weights; "
+            f"of {names}, {empty} have none."
+        )
     shared = {layer.name for layer in base.learned_layers[: base.prior_layers]}
     prior = sum(layer.learned and layer.name in shared for layer in layers)
     return replace(base, layers=layers, prior_layers=prior)
 
 
 def _cut(model: nn.Module, what: str) -> Chain:
-    """Switches off in-place operations, because the copies of a layer share their input; and cuts."""
+    """Switches off in-place operations, because copies of a layer share their input, and cuts the model."""
     for module in model.modules():
         if getattr(module, "inplace", False) is True:
             module.inplace = False  # type: ignore[assignment]

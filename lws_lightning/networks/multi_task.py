@@ -1,4 +1,4 @@
-"""From a base architecture to the networks of several tasks."""
+"""Makes the networks of all tasks from a base architecture."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,9 +22,9 @@ def make_multi_task_network(
     initialization: Initialization | None = None,
     perturb_copies: float = 0.0,
 ) -> MultiTaskNetwork:
-    """Makes the networks of T tasks that assignments choose among. See `make_layers_and_heads` for the arguments."""
-    parts = make_layers_and_heads(base, num_classes, weights_per_layer, seed, initialization, perturb_copies)
-    return MultiTaskNetwork(*parts)
+    """Makes a `MultiTaskNetwork`; see `make_layers_and_heads` for the arguments."""
+    layers, heads = make_layers_and_heads(base, num_classes, weights_per_layer, seed, initialization, perturb_copies)
+    return MultiTaskNetwork(layers, heads)
 
 
 def make_layers_and_heads(
@@ -35,27 +35,27 @@ def make_layers_and_heads(
     initialization: Initialization | None = None,
     perturb_copies: float = 0.0,
 ) -> tuple[list[SharedLayer], list[nn.Module]]:
-    """Makes weight sets out of a base network's learned layers, and a head for each task.
+    """Makes weight sets from a base network's learned layers, and a head for each task.
 
-    Every copy and head is initialised by a generator of its own, made of the seed, the layer and the copy's number:
-    the weights do not depend on K, on the other layers, or on anything drawn before. Of a base network that can be
-    drawn anew, copy k of every layer comes from its k-th drawing. A pretrained one's copies start from its weights.
+    Every copy and head is initialised from its own generator, seeded by the seed, the layer and the copy's number, so
+    its weights do not depend on K, on other layers, or on earlier draws. If the base network has `redraw`, copy k of
+    every layer comes from its k-th call. Copies of a pretrained network start from its weights.
 
     Args:
         base: The base network.
         num_classes: Classes of each of the T tasks.
         weights_per_layer: K_l for each learned layer.
         seed: The run's seed.
-        initialization: How weights are initialised; None: as the base network says.
-        perturb_copies: Random numbers with this times the root mean square of each tensor of weights are added to it,
-            in every copy by itself.
+        initialization: How weights are initialised; None: the base network's default.
+        perturb_copies: Standard deviation of the noise added to each weight tensor, independently for each copy,
+            relative to the tensor's root mean square.
 
     Returns:
-        A layer for each of the base network's, in order, and T heads.
+        One layer for each layer of the base network, in order, and T heads.
 
     Raises:
-        ValueError: If there is not one K_l for each learned layer, if pretrained weights would be overwritten, or if
-            heads share weights.
+        ValueError: If the number of K_l is not that of the learned layers, if pretrained weights would be
+            overwritten, or if heads share weights.
     """
     if len(weights_per_layer) != len(base.learned_layers):
         names = [layer.name for layer in base.learned_layers]
@@ -69,8 +69,10 @@ def make_layers_and_heads(
             "pretrained_weights."
         )
     sizes = iter(weights_per_layer)
-    layers = [SharedLayer(part.block, next(sizes)) if part.learned else CommonLayer(part.block) for part in base.layers]
-    names = [part.name for part in base.layers]
+    layers = [
+        SharedLayer(layer.block, next(sizes)) if layer.learned else CommonLayer(layer.block) for layer in base.layers
+    ]
+    names = [layer.name for layer in base.layers]
     initialise_ = base.initialise if initialization is None else INITIALIZERS[initialization]
     if base.redraw is not None and not base.pretrained:
         _draw_copies(layers, base.redraw, seed)
@@ -91,7 +93,7 @@ def make_layers_and_heads(
 def _draw_copies(
     layers: Sequence[SharedLayer], redraw: Callable[[torch.Generator], Sequence[nn.Module]], seed: int
 ) -> None:
-    """Gives copy k of every layer the weights of the k-th drawing."""
+    """Gives copy k of every layer the weights of the k-th call of `redraw`."""
     for number in range(max(layer.num_weights for layer in layers)):
         blocks = redraw(generator_for(seed, "drawing", number))
         for layer, block in zip(layers, blocks, strict=True):

@@ -1,4 +1,4 @@
-"""Weights that a network starts from: torchvision's by name, or those of a file."""
+"""Pretrained weights: torchvision's by name, or from a file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,22 +14,24 @@ _SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 
 
 def load_pretrained(model: nn.Module, value: str, torchvision_name: str | None, what: str) -> None:
-    """Puts weights into a classifier, except those of its last linear module if these have another shape.
+    """Loads weights into a classifier, except for its last linear module if the shapes differ.
 
     Args:
         model: Changed in place.
         value: A file with a state dict (`.pt`, `.pth`, `.safetensors`), or the name of torchvision's weights for this
             model, for example `IMAGENET1K_V1` or `DEFAULT`.
-        torchvision_name: torchvision's name of the model; None if it is not one of its models.
-        what: What to call the model in messages.
+        torchvision_name: torchvision's name of the model; None for other models.
+        what: How messages refer to the model.
 
     Raises:
-        ValueError: If there is no such file or name, the file cannot be read or downloaded, or its weights do not fit.
+        ValueError: If there is no such file or name, the file cannot be read or downloaded, or the weights do not fit.
     """
     if Path(value).suffix in _SUFFIXES or "/" in value or Path(value).is_file():
         state, source = _read_file(Path(value).expanduser()), value
     elif torchvision_name is None:
-        raise ValueError(f"pretrained_weights: {value!r} is no file; only torchvision's networks have weights by name.")
+        raise ValueError(
+            f"pretrained_weights: {value!r} is not a file; only torchvision's networks have weights by name."
+        )
     else:
         state, source = _download(torchvision_name, value), f"{value} of {torchvision_name}"
     _load(model, state, source, what)
@@ -39,7 +41,7 @@ def published_weights(torchvision_name: str, value: str) -> Any:
     """Returns the entry of a model's enum of weights.
 
     Raises:
-        ValueError: If it has no such entry; names those that it has.
+        ValueError: If there is no such entry; the message lists the entries.
     """
     known = torchvision.models.get_model_weights(torchvision_name)
     if value not in known.__members__:
@@ -57,10 +59,10 @@ def _download(torchvision_name: str, value: str) -> Mapping[str, Tensor]:
         state = torch.hub.load_state_dict_from_url(
             url, str(folder), map_location="cpu", progress=False, check_hash=True, weights_only=True
         )
-    except Exception as error:  # of the network, the disk, or a file that is damaged
+    except Exception as error:  # from the network, the disk or a damaged file
         raise ValueError(
-            f"pretrained_weights: {value} of {torchvision_name} cannot be had from {url}: {error}. Without a network, "
-            f"put that file at {folder / url.rsplit('/', 1)[-1]}, or give a file of your own."
+            f"pretrained_weights: {value} of {torchvision_name} cannot be downloaded from {url}: {error}. Without a "
+            f"network, put that file at {folder / url.rsplit('/', 1)[-1]}, or give your own file."
         ) from error
     return state
 
@@ -76,24 +78,24 @@ def _read_file(path: Path) -> Mapping[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except ImportError as error:
         raise ValueError(f"pretrained_weights: reading {path} needs safetensors: pip install safetensors") from error
-    except Exception as error:  # torch and safetensors raise all kinds at a damaged file
+    except Exception as error:  # torch and safetensors raise many types for a damaged file
         raise ValueError(
-            f"pretrained_weights: {path} is no state dict that can be loaded safely: {error}. Save "
+            f"pretrained_weights: {path} is not a state dict that can be loaded safely: {error}. Save "
             "model.state_dict() with torch.save."
         ) from error
     for key in ("state_dict", "model"):
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"pretrained_weights: {path} holds no state dict. Save model.state_dict() with torch.save.")
+        raise ValueError(f"pretrained_weights: {path} contains no state dict. Save model.state_dict() with torch.save.")
     return state
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor], source: str, what: str) -> None:
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    own = model.state_dict()
+    current = model.state_dict()
     head = {f"{linear[-1]}.{part}" for part in ("weight", "bias")} if linear else set()
-    given = {name: tensor for name, tensor in state.items() if name not in head or _fits(name, tensor, own)}
+    given = {name: tensor for name, tensor in state.items() if name not in head or _fits(name, tensor, current)}
     try:
         result = model.load_state_dict(given, strict=False)
     except RuntimeError as error:  # shapes
@@ -106,8 +108,8 @@ def _load(model: nn.Module, state: Mapping[str, Tensor], source: str, what: str)
         )
 
 
-def _fits(name: str, tensor: Tensor, own: Mapping[str, Tensor]) -> bool:
-    return name in own and own[name].shape == tensor.shape
+def _fits(name: str, tensor: Tensor, current: Mapping[str, Tensor]) -> bool:
+    return name in current and current[name].shape == tensor.shape
 
 
 def _some(names: list[str]) -> str:

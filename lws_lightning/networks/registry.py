@@ -14,14 +14,14 @@ from lws_lightning.networks.chain import try_images
 from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
 from lws_lightning.networks.models import base_network_from_model
 from lws_lightning.networks.pretrained import load_pretrained
-from lws_lightning.networks.proof import refuse_hidden_randomness
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
 from lws_lightning.networks.torchvision_models import TORCHVISION_PREFIX, make_torchvision_model
+from lws_lightning.networks.verification import refuse_hidden_randomness
 
 __all__ = ["NETWORKS", "NetworkBuilder", "build_network"]
 
 NetworkBuilder = Callable[[Sequence[int]], BaseNetwork | nn.Module]
-"""Makes a base network, or a classifier to be cut into one, for images of a shape `(C, H, W)`."""
+"""Makes a base network, or a classifier to be cut into one, for images of shape `(C, H, W)`."""
 
 NETWORKS: dict[str, NetworkBuilder] = {
     "dkl_convnet": dkl_convnet,
@@ -31,7 +31,7 @@ NETWORKS: dict[str, NetworkBuilder] = {
     "resnet18_cifar100": resnet18_cifar100,
     "resnet18_omniglot": resnet18_omniglot,
 }
-"""The networks that have a name."""
+"""The networks by name."""
 
 
 def build_network(
@@ -41,17 +41,19 @@ def build_network(
 
     Args:
         network: One of `NETWORKS`; `torchvision:` and the name of one of its classifiers; an import path
-            `package.module:build`; or a callable like those. What it builds is a `BaseNetwork`, or any classifier that
-            can be cut into a chain of layers (see `base_network_from_model`).
+            `package.module:build`; or a callable. It builds a `BaseNetwork`, or any classifier that can be cut into a
+            chain of layers (see `base_network_from_model`).
         image_shape: `(C, H, W)` of the images.
-        pretrained_weights: What all copies start from (see `load_pretrained`); None: from weights that are drawn.
+        pretrained_weights: Initial weights of all copies (see `load_pretrained`); None: random weights.
 
     Raises:
-        ValueError: If the network is unknown, cannot be imported, is no chain of layers, draws random numbers that
-            cannot be repeated, or cannot take such images; or if there are no such weights or they do not fit.
+        ValueError: If the network is unknown, cannot be imported, is not a chain of layers, draws random numbers that
+            cannot be repeated, or cannot take such images; or if the weights do not exist or do not fit.
     """
     if isinstance(network, nn.Module):
-        raise ValueError("network must be a function that builds a network, not a network: give lambda shape: ...")
+        raise ValueError(
+            "network must be a function that builds a network, not a network itself: pass lambda shape: ..."
+        )
     if isinstance(network, str) and network.startswith(TORCHVISION_PREFIX):
         name, shape = network.removeprefix(TORCHVISION_PREFIX), tuple(image_shape)
 
@@ -69,7 +71,7 @@ def build_network(
     what = f"The network {network!r}"
     if isinstance(built, BaseNetwork):
         if pretrained_weights is not None:
-            raise ValueError(f"{what} has no place for pretrained_weights; its builder may load weights itself.")
+            raise ValueError(f"{what} does not support pretrained_weights; its builder may load weights itself.")
         if builder not in NETWORKS.values():
             _refuse_hidden_randomness(built, image_shape, what)
         return built
@@ -96,7 +98,7 @@ def _from_own_model(
 
 def _refuse_hidden_randomness(base: BaseNetwork, image_shape: Sequence[int], what: str) -> None:
     blocks = [copy.deepcopy(layer.block) for layer in base.layers]
-    with suppress(RuntimeError, TypeError, IndexError):  # a network that does not run says so when it is trained
+    with suppress(RuntimeError, TypeError, IndexError):  # a network that does not run fails in training
         refuse_hidden_randomness(blocks, torch.rand(2, *image_shape), what)
 
 
@@ -104,7 +106,7 @@ def _import_builder(path: str) -> NetworkBuilder:
     module_name, colon, function_name = path.partition(":")
     if not colon:
         raise ValueError(
-            f"There is no network named {path!r}. Choose one of {sorted(NETWORKS)}, a classifier of torchvision as "
+            f"There is no network named {path!r}. Choose one of {sorted(NETWORKS)}, a torchvision classifier as "
             "'torchvision:resnet18', or give the import path of your own as 'package.module:build'."
         )
     remedy = "Give the import path of your own network as 'package.module:build'"

@@ -14,20 +14,20 @@ from lws_lightning.networks.initialization import torch_default_
 __all__ = ["resnet18_cifar100", "resnet18_omniglot"]
 
 _CHANNELS = (64, 128, 256, 512)
-"""Of the four stages, as in the original publication (He et al., CVPR 2016)."""
+"""Channels of the four stages, as in He et al. (CVPR 2016)."""
 
 
 def resnet18_cifar100(image_shape: Sequence[int], channels: Sequence[int] = _CHANNELS) -> BaseNetwork:
     """ResNet18 for CIFAR-100 (paper, section "CIFAR-100").
 
-    Without the max-pooling, and with downsampling in the last three of the four stages only: the stages see 32, 16, 8
-    and 4 pixels a side. The stem, one convolution 3x3 with batch normalisation and ReLU, is common to all tasks. The
-    eight residual blocks are the learned layers, each one unit with its shortcut. Prior sharing shares the four blocks
-    of the first two stages. The head is an average over the image and a dense layer.
+    Without max-pooling, and with downsampling only in the last three of the four stages, which see 32, 16, 8 and 4
+    pixels a side. The stem, a 3x3 convolution with batch normalisation and ReLU, is common to all tasks. The eight
+    residual blocks, including shortcuts, are the learned layers. Prior sharing shares the four blocks of the first two
+    stages. The head is global average pooling and a dense layer.
 
     Args:
         image_shape: `(C, H, W)`, at least 5x5 pixels; the paper's is `(3, 32, 32)`.
-        channels: Of the four stages; the stem has those of the first.
+        channels: Channels of the four stages; the stem has those of the first.
     """
     return _resnet18(image_shape, "resnet18_cifar100", channels, stem_stride=1, stage_strides=(1, 2, 2, 2))
 
@@ -35,12 +35,12 @@ def resnet18_cifar100(image_shape: Sequence[int], channels: Sequence[int] = _CHA
 def resnet18_omniglot(image_shape: Sequence[int], channels: Sequence[int] = _CHANNELS) -> BaseNetwork:
     """ResNet18 for Omniglot (paper, section "Omniglot").
 
-    As `resnet18_cifar100`, but the stem and all four stages downsample, as in the authors' program: from 105 pixels a
+    Like `resnet18_cifar100`, but the stem and all four stages downsample, as in the authors' program: from 105 pixels a
     side to 53, 27, 14, 7 and 4. The paper only says that there is no max-pooling.
 
     Args:
         image_shape: `(C, H, W)`, at least 17x17 pixels; the paper's is `(1, 105, 105)`.
-        channels: Of the four stages; the stem has those of the first.
+        channels: Channels of the four stages; the stem has those of the first.
     """
     return _resnet18(image_shape, "resnet18_omniglot", channels, stem_stride=2, stage_strides=(2, 2, 2, 2))
 
@@ -72,7 +72,7 @@ def _resnet18(
 
 
 def _residual_block(in_channels: int, out_channels: int, stride: int) -> nn.Module:
-    """Two convolutions 3x3, and a convolution 1x1 as the shortcut where the shape changes; all with normalisation."""
+    """Two 3x3 convolutions, with a 1x1 convolution as shortcut if the shape changes; all with normalisation."""
     shortcut = None
     if stride != 1 or in_channels != out_channels:
         shortcut = nn.Sequential(

@@ -1,4 +1,4 @@
-"""The classifiers of torchvision by name, for images with any number of channels."""
+"""torchvision's classifiers by name, for images with any number of channels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,23 +12,23 @@ from lws_lightning.networks.pretrained import load_pretrained
 __all__ = ["TORCHVISION_PREFIX", "make_torchvision_model"]
 
 TORCHVISION_PREFIX = "torchvision:"
-"""How the names of these networks begin."""
+"""Prefix of the names of these networks."""
 
 
 def make_torchvision_model(name: str, image_shape: Sequence[int], pretrained_weights: str | None = None) -> nn.Module:
-    """Makes a classifier of torchvision.
+    """Makes a torchvision classifier.
 
     For C channels other than three its first convolution is replaced. With pretrained weights, each of the C channels
-    gets the sum over the three divided by C: for one channel the results are those for the grey image in all three.
-    Without, it is drawn anew, as wide as torchvision's own for that many inputs.
+    gets the sum of the three channels' weights divided by C; with one channel this equals repeating the grey image in
+    all three. Otherwise weights are drawn anew, with torchvision's scale for that number of inputs.
 
     Args:
         name: torchvision's name of the model, for example `resnet18`.
-        image_shape: `(C, H, W)`. Vision transformers and MaxViT are made for this size.
+        image_shape: `(C, H, W)`. Vision transformers and MaxViT are built for this size.
         pretrained_weights: See `load_pretrained`.
 
     Raises:
-        ValueError: If there is no such model, it cannot be made for such images, or the weights do not fit.
+        ValueError: If there is no such model, it cannot be built for such images, or the weights do not fit.
     """
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:

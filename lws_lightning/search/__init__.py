@@ -1,4 +1,4 @@
-"""The mathematics of the search over assignments: plain tensors, no networks, no Lightning."""
+"""The mathematics of the search over assignments, on tensors alone: no networks, no Lightning."""
 
 from lws_lightning.search.distribution import Sampling, SearchDistribution
 from lws_lightning.search.fitness import drift_half_life, rank_utilities

@@ -9,33 +9,33 @@ from torch import Tensor, nn
 __all__ = ["Sampling", "SearchDistribution"]
 
 Sampling = Literal["independent", "systematic"]
-"""How the assignments of a population depend on each other: see `SearchDistribution.sample`."""
+"""How a population is drawn: see `SearchDistribution.sample`."""
 
 
 class SearchDistribution(nn.Module):
     r"""Independent categorical distributions, one for each layer and task (paper, section "Natural Gradient").
 
-    The probabilities of a categorical distribution are its expectation parameters, therefore the natural
-    gradient of the log-probability has the closed form :math:`T(a) - \pi` with the one-hot sufficient statistic
-    :math:`T(a)`. The paper drops the last, redundant probability of each categorical; all K are kept here,
-    which gives the same update, because the last component of the gradient is minus the sum of the others.
+    The probabilities of a categorical are its expectation parameters, so the natural gradient of the log-probability
+    has the closed form :math:`T(a) - \pi`, with the one-hot sufficient statistic :math:`T(a)`. The paper drops the
+    last, redundant probability of each categorical. Keeping all K gives the same update, because the last component of
+    the gradient is minus the sum of the others.
 
-    `probs` is a buffer, part of every checkpoint, and only this class writes it. It stays on the CPU in at least
-    float32, whatever the device and precision of the networks: sampling and planning are integer
-    bookkeeping of the host, and bfloat16 rows would not sum to one.
+    `probs` is a buffer, saved in every checkpoint, and only this class writes it. It stays on the CPU in at least
+    float32, whatever the device and precision of the networks: sampling and planning run on the host, and rows in
+    bfloat16 would not sum to 1.
 
     Args:
-        weights_per_layer: K_l, the number of weights in each layer's weight set, for each of L layers.
+        weights_per_layer: K_l, the number of copies, for each of L layers.
         num_tasks: T.
-        min_probability: Floor under every probability after an update (the paper's 0.1 %), so that no weight
-            is lost forever. Entries are clamped above it and then renormalised, so that, as in the paper, one may
-            end just below the floor. 0 means no floor.
+        min_probability: Floor under every probability after an update (the paper's 0.1 %), so that no copy is ruled
+            out. Entries are clamped and then renormalised, so one may end just below the floor, as in the paper. 0: no
+            floor.
         initial_probs: Prior knowledge, `(L, T, max K)` nested list or tensor; row (l, t) sums to 1 over the first
             K_l entries and the rest is 0. None (the paper's choice) starts from the uniform distribution.
         dtype: float32 or float64.
 
     Attributes:
-        probs: `(L, T, max K)`. `probs[l, t]` sums to 1; what lies beyond K_l is padding of exact zeros.
+        probs: `(L, T, max K)`. `probs[l, t]` sums to 1; entries beyond K_l are exact zeros.
 
     Raises:
         ValueError: If a size is not positive, the floor does not leave room for K probabilities, or
@@ -82,11 +82,11 @@ class SearchDistribution(nn.Module):
 
         Args:
             population_size: S.
-            generator: CPU generator; beside the sampling the result depends on it and on `probs` alone.
-            sampling: `independent`: each assignment by itself (the paper's). `systematic`: of each layer and task the S
-                draws lie 1 / S apart in its cumulative distribution, from a random start and in random order
-                (systematic sampling), so that a population holds a weight as often as S times its probability, to less
-                than one. Every single assignment is distributed as before.
+            generator: CPU generator. The result depends only on it, `probs` and `sampling`.
+            sampling: `independent`: independent draws (the paper's). `systematic`: systematic sampling. For each layer
+                and task, the S draws are spaced 1 / S apart in the cumulative distribution, from a random start and in
+                random order, so that the number of times a copy is drawn differs from S times its probability by less
+                than one. The distribution of each single assignment is unchanged.
 
         Returns:
             `(S, L, T)` int64, entry (s, l, t) in `[0, K_l)`.
@@ -97,13 +97,12 @@ class SearchDistribution(nn.Module):
             order = torch.rand(shape, generator=generator, dtype=torch.float64).argsort(0)
             uniform = (order + uniform[:1]) / population_size
         thresholds = self.probs.double().cumsum(-1)
-        # A draw at or above the last threshold (which rounding may leave below 1) belongs to the last weight
-        # with a positive probability.
+        # Rounding may leave the last threshold below 1; draws above it take the last copy with a positive probability.
         last = self.probs.shape[-1] - 1 - (self.probs > 0).flip(-1).to(torch.uint8).argmax(-1)
         return (uniform >= thresholds).sum(-1).minimum(last)
 
     def mode(self) -> Tensor:
-        """Returns the most likely assignment, `(L, T)` int64 (paper, section "Inference"); ties go to the first."""
+        """Returns the most likely assignment, `(L, T)` int64 (paper, section "Inference"); the first copy wins ties."""
         return self.probs.argmax(-1)
 
     def entropy(self) -> Tensor:
@@ -122,7 +121,7 @@ class SearchDistribution(nn.Module):
             population: `(S, L, T)` int64.
 
         Returns:
-            `(S,)`, -inf where an assignment cannot be drawn.
+            `(S,)`, -inf for impossible assignments.
         """
         probs = self.probs.expand(len(population), -1, -1, -1)
         return probs.gather(-1, population.unsqueeze(-1)).log().sum((1, 2, 3))
@@ -140,14 +139,14 @@ class SearchDistribution(nn.Module):
             `(L, T, max K)`; sums to 0 over the copies, 0 in the padding.
 
         Raises:
-            ValueError: If the shapes do not fit.
+            ValueError: If the shapes do not match.
         """
         size, layers, tasks = population.shape
         expected = (self.num_layers, self.num_tasks)
         if (layers, tasks) != expected or utilities.shape not in ((size,), (size, tasks)):
             raise ValueError(
                 f"A population of shape {tuple(population.shape)} with utilities of shape "
-                f"{tuple(utilities.shape)} does not fit a distribution over (L, T) = {expected}."
+                f"{tuple(utilities.shape)} does not match a distribution over (L, T) = {expected}."
             )
         weights = utilities.to(self.probs.dtype).reshape(size, 1, -1, 1)
         one_hot = nn.functional.one_hot(population, self.probs.shape[-1]).to(self.probs.dtype)
@@ -168,11 +167,11 @@ class SearchDistribution(nn.Module):
 
     @torch.no_grad()
     def restore(self, probs: Tensor) -> None:
-        """Puts back earlier probabilities, `(L, T, max K)`, when a step that changed them fails."""
+        """Restores earlier probabilities, `(L, T, max K)`, after a failed step."""
         self.probs.copy_(probs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SearchDistribution":
-        """Follows a module's casts to float64, and no other cast or move."""
+        """Applies casts to float64, and no other cast or move."""
         if fn(torch.empty(0, dtype=self.probs.dtype)).dtype == torch.float64:
             self.probs = self.probs.double()
         return self
@@ -188,7 +187,7 @@ def _check_sizes(weights_per_layer: Sequence[int], num_tasks: int, min_probabili
         raise ValueError(
             f"min_probability {min_probability} cannot hold for weights_per_layer {largest}: {largest} "
             f"probabilities of at least {min_probability} would sum to more than 1. Choose min_probability in "
-            f"[0, {1 / largest:.4g}) or fewer weights."
+            f"[0, {1 / largest:.4g}) or fewer copies."
         )
 
 

@@ -1,4 +1,4 @@
-"""The policy of routing networks and the Weighted Policy Learner that trains it."""
+"""The policy of routing networks, trained by the Weighted Policy Learner."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ __all__ = ["RoutingPolicy", "project_onto_simplex"]
 
 
 class RoutingPolicy(SearchDistribution):
-    r"""A tabular policy for each task: at each depth a distribution over the function blocks.
+    r"""A tabular policy for each task: a distribution over the function blocks at each depth.
 
-    An agent belongs to a task, and its state is the depth alone (Rosenbaum, Klinger & Riemer 2018, section 3: per-task
-    agents with tabular policies). It is trained by the Weighted Policy Learner (Abdallah & Lesser 2006). After a route
-    a with final rewards r, for each task t and depth l:
+    Each task has an agent, whose state is the depth alone (Rosenbaum, Klinger & Riemer 2018, section 3: per-task agents
+    with tabular policies). The agents are trained by the Weighted Policy Learner (Abdallah & Lesser 2006). After a
+    route a with final rewards r, for each task t and depth l:
 
     .. math::
         R_{lt} &= r_t + \rho \sum_{j \ge l} c_j(a_{jt}) \\
@@ -25,24 +25,24 @@ class RoutingPolicy(SearchDistribution):
             \text{ else } \Delta \, \pi_{lt}(a_{lt}) \\
         \pi_{lt} &\leftarrow \Pi(\pi_{lt} + \eta \, \Delta \, \mathrm{onehot}(a_{lt}))
 
-    The weighting makes an agent slow where it approaches the border of the simplex and fast where it leaves it, so that
-    it can follow other agents. The price: where returns are noisy, a likely block loses more by a bad draw than it
-    gains by a good one, and the policy stays short of certainty. `c_j(k)` is the collaboration reward: the share of all
-    choices at depth j, by all agents and before this step, that fell on block k; 1/K before the first. :math:`\Pi` is
-    the Euclidean projection onto the distributions whose entries are at least `min_probability`. In the first steps the
-    average return is the mean of the returns so far, as long as that moves faster than :math:`\beta`.
+    The weighting slows an agent down where it approaches the border of the simplex and speeds it up where it leaves, so
+    that it can follow other agents. The price: under noisy returns a likely block loses more by a bad draw than it
+    gains by a good one, and the policy does not become certain. `c_j(k)` is the collaboration reward: the fraction of
+    all earlier choices at depth j, by all agents, that fell on block k; 1/K before the first. :math:`\Pi` is the
+    Euclidean projection onto the distributions whose entries are at least `min_probability`. While 1 / (number of
+    returns so far) exceeds :math:`\beta`, it takes its place: the average return is then the plain mean.
 
     Args:
         weights_per_layer: K_l, the function blocks at each of L depths.
         num_tasks: T.
-        min_probability: Floor under every entry, so that no block is lost forever.
+        min_probability: Floor under every entry, so that no block is ruled out.
         initial_probs: As for `SearchDistribution`.
-        dtype: float32 or float64, of `probs`.
+        dtype: Of `probs`, float32 or float64.
 
     Attributes:
         average_return: `(L, T)` float64, the running averages.
-        choices: `(L, max K)` int64, how often each block was chosen.
-        steps: int64 scalar, the updates so far.
+        choices: `(L, max K)` int64, how often each block has been chosen.
+        steps: int64 scalar, the number of updates.
     """
 
     average_return: Tensor
@@ -67,7 +67,7 @@ class RoutingPolicy(SearchDistribution):
         """Computes the return of each agent at each depth.
 
         Args:
-            route: `(L, T)` int64, the blocks chosen.
+            route: `(L, T)` int64, the chosen blocks.
             rewards: `(T,)` in [-1, 1], the final rewards.
             collaboration: rho, the weight of the collaboration reward.
 
@@ -109,15 +109,15 @@ class RoutingPolicy(SearchDistribution):
 
 
 def project_onto_simplex(values: Tensor, valid: Tensor, floor: float) -> Tensor:
-    """Returns the nearest distributions in the Euclidean sense.
+    """Projects values onto the nearest distributions (Euclidean) with entries of at least `floor`.
 
     Args:
         values: `(..., K)` float64.
-        valid: `(..., K)` bool, which entries exist; the others become 0.
+        valid: `(..., K)` bool, which entries exist; the others are set to 0.
         floor: Smallest entry, at most 1 / K.
 
     Returns:
-        `(..., K)`, sums to 1.
+        `(..., K)`; rows sum to 1.
     """
     sizes = valid.sum(-1, keepdim=True).to(values.dtype)
     mass = 1 - floor * sizes  # what is left above the floor

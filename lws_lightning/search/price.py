@@ -1,4 +1,4 @@
-"""What assignments cost in parameters, as a whole and for each task."""
+"""What assignments cost in parameters, in total and per task."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ __all__ = ["marginal_parameters", "shared_parameters"]
 
 
 def shared_parameters(population: Tensor, layer_sizes: Sequence[int]) -> Tensor:
-    r"""Counts the parameters of the learned layers that assignments use, each distinct copy once.
+    r"""Counts the parameters of the learned layers that each assignment uses, each distinct copy once.
 
     .. math:: P(a) = \sum_l n_l \, |\{a_{l t} : t\}|
 
@@ -30,8 +30,8 @@ def marginal_parameters(population: Tensor, layer_sizes: Sequence[int]) -> Tenso
 
     .. math:: c_t(a) = P(a) - P(a_{-t}) = \sum_l n_l \, [a_{l u} \ne a_{l t} \text{ for all } u \ne t]
 
-    P of the others does not depend on task t's choices, so that c_t gives a task's categoricals the gradient of the
-    expected P, without the noise of what the others use anyway (docs/algorithm.md, "A price on weights").
+    P(a_{-t}) does not depend on task t's choices, so c_t gives its categoricals the gradient of the expected P, without
+    the noise of what the other tasks use (docs/algorithm.md, "A price on weights").
 
     Args:
         population: `(S, L, T)` int64.

@@ -1,4 +1,4 @@
-"""What runs a population of assignments through a network of weight sets: no Lightning import."""
+"""Runs a population of assignments through a network of weight sets. Does not import Lightning."""
 
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm
 from lws_lightning.sharing.columns import ColumnNetwork
@@ -8,10 +8,10 @@ from lws_lightning.sharing.mixing import MixingUnit
 from lws_lightning.sharing.network import MultiTaskNetwork
 from lws_lightning.sharing.nodes import Nodes
 from lws_lightning.sharing.passes import PopulationPass, check_max_images, split_population
-from lws_lightning.sharing.plain import plain_chain
 from lws_lightning.sharing.plan import LayerPlan, PopulationPlan, plan_population
 from lws_lightning.sharing.random_layers import TaskAttention, TaskRandom, convert_random_layers, restore_random_layers
 from lws_lightning.sharing.soft_order import SoftOrderNetwork
+from lws_lightning.sharing.standalone import standalone_network
 from lws_lightning.sharing.task_networks import TaskNetworks
 
 __all__ = [
@@ -33,8 +33,8 @@ __all__ = [
     "check_max_images",
     "convert_random_layers",
     "keep_freed_memory",
-    "plain_chain",
     "plan_population",
     "restore_random_layers",
     "split_population",
+    "standalone_network",
 ]

@@ -1,4 +1,4 @@
-"""Batch normalisation with the statistics of one task's batch, for many tasks' batches in one pass."""
+"""Batch normalisation that normalises each task's batch separately, for many batches in one pass."""
 
 from typing import Any, Literal
 
@@ -18,44 +18,44 @@ RunningStats = Literal["mean", "per_visit", "per_task"]
 class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
     """Batch normalisation as if each task's network ran alone.
 
-    In training, the B images of each node (one task's batch behind one sequence of copies) are normalised with their
-    own statistics. The running statistics do not move in the forward pass but in `commit`, once a step, after it is
-    known that the step is good. Until then all passes of the step add up in one tensor. `running_stats` says how the
-    statistics move:
+    In training, the B images of each node (one task's batch after one sequence of copies) are normalised with their own
+    statistics. The running statistics are not updated in the forward pass but in `commit`, once per step, after the
+    step is known to be finite. Until then, all passes of the step accumulate in one tensor. `running_stats` selects the
+    update:
 
-    - `mean`: by the momentum towards the mean over the step's visits, whatever the order of tasks. A copy without a
-      visit keeps its statistics.
-    - `per_visit`: as the authors' program does it, by the momentum at every visit, one after the other
-      (assignments outside, tasks inside), here in closed form. With many tasks the last ones then dominate.
-    - `per_task`: those of each task that has visited the copy, as with `mean`, by the momentum towards the mean over
-      its visits; after n moves by at least 1 / (n + 1), so that nothing is left of the initial zeros and ones. Common
-      running statistics are a mixture of the tasks that use a copy, so that in eval mode a task's network sees other
-      activations than it was trained with. A task's network runs alone, so that statistics of its own cost a
-      prediction nothing. Scale and shift belong to the copy, as ever.
+    - `mean`: by the momentum towards the mean over the step's visits, regardless of the order of tasks. A copy without
+      a visit keeps its statistics.
+    - `per_visit`: as in the authors' program, by the momentum at every visit, one after the other (assignments outside,
+      tasks inside), here in closed form. With many tasks, the last ones then dominate.
+    - `per_task`: as `mean`, but separately for each task that has visited the copy; after n updates by at least
+      1 / (n + 1), so that nothing of the initial zeros and ones remains. Shared running statistics are a mixture over
+      the tasks that use a copy, so in eval mode a task's network sees different activations than in training. A task's
+      network runs alone, so separate statistics do not make predictions more expensive. Scale and shift still belong
+      to the copy.
 
-    The paper does not say how batch normalisation treats the tasks. In eval mode (but for `per_task`), and outside of a
-    population's pass, this is torch's own batch normalisation.
+    The paper does not say how batch normalisation treats the tasks. In eval mode (except with `per_task`), and outside
+    a population's pass, this is torch's batch normalisation.
 
     Attributes:
-        running_stats: See above; `per_task` is chosen by `keep_statistics_per_task`.
+        running_stats: See above; `per_task` is set by `keep_statistics_per_task`.
         running_mean: `(C,)`, with `per_task` `(T, C)`.
         running_var: `(C,)`, with `per_task` `(T, C)`.
-        num_batches_tracked: How often they have moved, int64; with `per_task` `(T,)`.
+        num_batches_tracked: The number of updates, int64; with `per_task` `(T,)`.
     """
 
     running_stats: RunningStats = "mean"
-    plain_type: type[nn.Module] = nn.BatchNorm2d
-    # What the step has seen: `(rows, 2 C + 1)`, sums over the visits of their weight times mean and variance, and of
-    # their weight, by row of the running statistics (one, or one for each task).
+    torch_type: type[nn.Module] = nn.BatchNorm2d
+    # The step's statistics, `(rows, 2 C + 1)`: weighted sums over visits of mean and variance, and the sum of weights,
+    # for each row of the running statistics (one, or one per task).
     _pending: Tensor | None = None
-    _of_pass: Tensor | None = None  # the current pass's part of it
+    _of_pass: Tensor | None = None  # the contribution of the current pass
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"Batch normalisation expects at least two dimensions, not {input.dim()}.")
 
     def keep_statistics_per_task(self, num_tasks: int) -> None:
-        """Gives each task running statistics of its own, which start as those that all tasks have had."""
+        """Gives each task its own running statistics, initialised with the shared ones."""
         self.running_stats = "per_task"
         for name, values in self._buffers.items():
             if values is not None:
@@ -65,8 +65,8 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
         """Normalises `(n * B, C, ...)`.
 
         Raises:
-            ValueError: If a channel has one value only; in eval mode with statistics of each task, if nobody has said
-                which tasks the images belong to.
+            ValueError: If a channel has only one value in training; or, in eval mode with statistics per task, if the
+                tasks of the images are unknown.
         """
         if self.training or self.running_mean is None:
             if self.nodes is not None:
@@ -84,20 +84,20 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
     def _normalise_nodes(self, input: Tensor, num_nodes: int) -> Tensor:
         if input.numel() == num_nodes * input.shape[1]:
             raise ValueError(
-                "Batch normalisation in training needs more than one value of each channel. Take larger batches."
+                "Batch normalisation in training needs more than one value per channel. Use larger batches."
             )
         output, mean, inverse_std = _NodeBatchNorm.apply(input, self.weight, self.bias, num_nodes, self.eps)
         self.collect(mean, inverse_std, input.numel() // mean.numel())
         return output  # type: ignore[no-any-return]
 
     def affine_by_node(self) -> tuple[Tensor, Tensor]:
-        """Returns what eval mode with statistics of each task multiplies a node with and adds then, `(n, C)` both."""
+        """Returns the slope and shift, `(n, C)` each, of eval mode with statistics per task."""
         assert self.running_mean is not None
         assert self.running_var is not None
         if self.nodes is None:
             raise ValueError(
-                "Running statistics are kept for each task, so that this module alone does not know which to take. "
-                "Call the method's forward(images, task), or take task_network(task)."
+                "Running statistics are kept per task, and this module alone does not know which task's to use. Call "
+                "the method's forward(images, task), or use task_network(task)."
             )
         tasks = self.nodes.tasks.to(self.running_mean.device, non_blocking=True)
         slope = (self.running_var[tasks] + self.eps).rsqrt()
@@ -108,22 +108,22 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
 
     @torch.no_grad()
     def collect(self, mean: Tensor, inverse_std: Tensor, count: int) -> None:
-        """Adds the statistics of a pass to what waits for `commit`.
+        """Adds a pass's statistics to those pending for `commit`.
 
         Args:
-            mean: `(n, C)`, of each node.
-            inverse_std: `(n, C)`, one over the root of biased variance plus eps.
-            count: Over how many values of a channel each was computed.
+            mean: `(n, C)`, the mean of each node.
+            inverse_std: `(n, C)`, 1 / sqrt(biased variance + eps).
+            count: The number of values per channel in each.
         """
         if self.nodes is None or not self.track_running_stats:
             return
-        weights, kept = self._weights(self.nodes)
+        weights, retained = self._weights(self.nodes)
         variance = (inverse_std**-2 - self.eps) * (count / max(count - 1, 1))
         values = torch.cat([mean, variance, torch.ones_like(mean[:, :1])], 1).to(_at_least_float32(mean))
-        with torch.autocast(mean.device.type, enabled=False):  # a product of matrices, which would be rounded
+        with torch.autocast(mean.device.type, enabled=False):  # which would round the matrix product
             seen = weights.to(values, non_blocking=True) @ values
-        if self.runs and self._of_pass is not None:  # in the block's next place: one move after the other
-            seen -= (1 - kept) * self._of_pass
+        if self.runs and self._of_pass is not None:  # the block runs again: updates follow one another
+            seen -= (1 - retained) * self._of_pass
             self._of_pass = self._of_pass + seen
         else:
             self._of_pass = seen
@@ -131,7 +131,7 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
         self._pending = seen if self._pending is None else self._pending + seen
 
     def _weights(self, nodes: Nodes) -> tuple[Tensor, float]:
-        """Returns the weight of each node `(rows, n)` (float64) in each row, and that of the row as it has been."""
+        """Returns the weight of each node in each row, `(rows, n)` float64, and that of the row's previous value."""
         if self.running_stats == "per_task":  # visits are counted, and `commit` divides by their number
             assert self.running_mean is not None
             weights = torch.zeros(len(self.running_mean), nodes.size, dtype=torch.float64)
@@ -142,41 +142,41 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
             assert self.num_batches_tracked is not None
             momentum = 1 / (int(self.num_batches_tracked) + 1)
         if self.running_stats == "mean":
-            each = torch.full((len(nodes.visits),), momentum / nodes.total, dtype=torch.float64)
-            kept = 1 - momentum
+            visit_weights = torch.full((len(nodes.visits),), momentum / nodes.total, dtype=torch.float64)
+            retained = 1 - momentum
         else:
-            each = momentum * (1 - momentum) ** (nodes.total - 1 - nodes.numbers).double()
-            kept = (1 - momentum) ** nodes.total
-        weights = torch.zeros(nodes.size, dtype=torch.float64).index_add_(0, nodes.visits, each)
-        return weights.unsqueeze(0), kept
+            visit_weights = momentum * (1 - momentum) ** (nodes.total - 1 - nodes.numbers).double()
+            retained = (1 - momentum) ** nodes.total
+        weights = torch.zeros(nodes.size, dtype=torch.float64).index_add_(0, nodes.visits, visit_weights)
+        return weights.unsqueeze(0), retained
 
     @torch.no_grad()
     def commit(self) -> None:
-        """Moves the running statistics by what the step's training passes have seen."""
+        """Updates the running statistics with the pending ones of the step's training passes."""
         if self._pending is None:
             return
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         sums, share = torch.split(self._pending, [2 * self.num_features, 1], 1)
-        moves = share > 0
+        updated = share > 0
         if self.running_stats == "per_task":
             first = 1 / (self.num_batches_tracked.unsqueeze(1).to(share.dtype) + 1)
-            momentum = (first if self.momentum is None else first.clamp(min=self.momentum)) * moves
+            momentum = (first if self.momentum is None else first.clamp(min=self.momentum)) * updated
             sums, share = sums * (momentum / share.clamp(min=torch.finfo(share.dtype).tiny)), momentum
         for buffer, added in zip((self.running_mean, self.running_var), sums.chunk(2, 1), strict=True):
             buffer.view(len(sums), -1).mul_(1 - share).add_(added)
-        self.num_batches_tracked.view(-1).add_(moves.squeeze(1))
+        self.num_batches_tracked.view(-1).add_(updated.squeeze(1))
         self._pending = None
 
     def pending(self, weight: float) -> Tensor:
-        """Returns what would be committed, in a form that can be added up over processes.
+        """Returns the pending statistics in a form that can be summed over ranks.
 
         Args:
-            weight: By what this process's statistics count in the sum.
+            weight: This rank's weight in the sum.
 
         Returns:
-            `(rows, 2 C + 1)`; zeros where this process has seen nothing.
+            `(rows, 2 C + 1)`; zeros if nothing is pending.
         """
         if self._pending is not None:
             return self._pending * weight
@@ -185,21 +185,19 @@ class TaskBatchNorm(nn.modules.batchnorm._BatchNorm, NodeModule):
         return rows.new_zeros(len(rows), 2 * self.num_features + 1, dtype=_at_least_float32(rows))
 
     def replace_pending(self, summed: Tensor) -> None:
-        """Takes a sum of what `pending` returned in place of what this process has seen."""
+        """Replaces the pending statistics with the sum of `pending` over ranks."""
         self._pending = summed
 
     def discard(self) -> None:
-        """Forgets what has been seen since the last commit."""
+        """Discards what is pending since the last commit."""
         self._pending = None
 
     def of_task(self, task: int) -> nn.Module:
-        """Returns torch's batch normalisation with the same parameters, and the buffers that a task's network has."""
-        plain: nn.Module = _like(self, self.plain_type)
+        """Returns torch's batch normalisation with the same parameters and one task's buffers."""
+        norm: nn.Module = _like(self, self.torch_type)
         if self.running_stats == "per_task":
-            plain._buffers = {
-                name: values[task].clone() for name, values in self._buffers.items() if values is not None
-            }
-        return plain
+            norm._buffers = {name: values[task].clone() for name, values in self._buffers.items() if values is not None}
+        return norm
 
 
 def norms_of(module: nn.Module) -> list[TaskBatchNorm]:
@@ -211,7 +209,7 @@ def convert_batch_norms(module: nn.Module) -> nn.Module:
     """Replaces torch's batch normalisations in a module by `TaskBatchNorm`, keeping parameters and buffers.
 
     Raises:
-        ValueError: If a batch normalisation is of another kind, which would mix the tasks' statistics.
+        ValueError: For other types of batch normalisation, which would mix the tasks' statistics.
     """
     return replace_modules(module, lambda part, _: _converted(part))
 
@@ -219,12 +217,12 @@ def convert_batch_norms(module: nn.Module) -> nn.Module:
 def _converted(module: nn.Module) -> nn.Module:
     if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         converted: TaskBatchNorm = _like(module, TaskBatchNorm)
-        converted.plain_type = type(module)
+        converted.torch_type = type(module)
         return converted
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, TaskBatchNorm):
         raise ValueError(
             f"{type(module).__name__} would normalise the images of several tasks together. Use nn.BatchNorm1d, 2d or "
-            "3d, whose statistics are kept apart for each task, or a normalisation of single images."
+            "3d, whose statistics are kept separate for each task, or a normalisation of single images."
         )
     return module
 
@@ -234,10 +232,10 @@ def restore_batch_norms(module: nn.Module, task: int) -> nn.Module:
     return replace_modules(module, lambda part, _: part.of_task(task) if isinstance(part, TaskBatchNorm) else part)
 
 
-def _like(norm: Any, kind: Any) -> Any:
-    made = kind(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-    made._parameters, made._buffers = norm._parameters, norm._buffers
-    return made.train(norm.training)
+def _like(norm: Any, cls: Any) -> Any:
+    result = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    result._parameters, result._buffers = norm._parameters, norm._buffers
+    return result.train(norm.training)
 
 
 def _at_least_float32(tensor: Tensor) -> torch.dtype:

@@ -1,17 +1,17 @@
-"""All copies of a layer in lockstep, module by module, in as few passes over memory as it takes.
+"""Runs all copies of a layer in lockstep, module by module, with as few passes over memory as possible.
 
-On the CPU a convolutional block is bound by memory as much as by arithmetic. What is saved (in brackets the CPU time of
-the phase without it over that with it, on the ConvNets of the paper; `benchmarks/NOTES.md` says how they were taken):
+On the CPU, a convolutional block is bound by memory as much as by arithmetic. What is saved (in parentheses the speedup
+in CPU time of the phase, on the paper's ConvNets; `benchmarks/NOTES.md` describes the measurement):
 
-- In eval mode, batch normalisation is an affine map for each channel, so it folds into the convolution (NES pass 1.28
-  to 1.50).
-- ReLU and, for positive scales, normalisation are monotone, so they commute with max-pooling. Pooling first leaves
-  a quarter of the elements to normalise, and in the backward pass the sums over the batch run over that quarter (pass
-  of the weights 1.14 to 1.34; NES pass with statistics of each task, which cannot be folded, 1.51).
-- Where no gradient is asked for, pooling 2x2 needs no positions of the maxima (NES pass of DKL-MNIST 1.11 to 1.15).
+- In eval mode, batch normalisation is an affine map per channel, so it folds into the convolution (NES pass 1.28 to
+  1.50).
+- ReLU and, for positive scales, normalisation are monotone, so they commute with max-pooling. Pooling first leaves a
+  quarter of the elements to normalise, and in the backward pass the sums over the batch run over that quarter (pass of
+  the weights 1.14 to 1.34; NES pass with statistics per task, which cannot be folded, 1.51).
+- Without gradients, 2x2 pooling does not need the positions of the maxima (NES pass of DKL-MNIST 1.11 to 1.15).
 
-What follows the convolutions of a block (normalisation, pooling, ReLU) is done for the nodes of all copies at once.
-The results are those of the modules one after the other, to rounding.
+Normalisation, pooling and ReLU after the convolutions of a block run once for the nodes of all copies. Results equal
+those of running the modules one after the other, up to rounding.
 """
 
 from collections.abc import Sequence
@@ -23,31 +23,31 @@ from torch.autograd.function import once_differentiable
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from lws_lightning.sharing.batch_norm import TaskBatchNorm
-from lws_lightning.sharing.nodes import Nodes, SeedOf, computing
+from lws_lightning.sharing.nodes import Nodes, SeedFunction, node_context
 
 __all__ = ["run_copies"]
 
 
 def run_copies(
-    copies: Sequence[nn.Module], inputs: Tensor, nodes: Sequence[Nodes], seed_of: SeedOf | None = None
+    copies: Sequence[nn.Module], inputs: Tensor, nodes: Sequence[Nodes], seed_function: SeedFunction | None = None
 ) -> Tensor:
-    """Runs copies of one block, each on its own part of a layer's nodes.
+    """Runs copies of one block, each on its own nodes.
 
     Args:
-        copies: Copies of a block. If they are plain `nn.Sequential` without hooks, their modules run in lockstep.
+        copies: Copies of a block. The modules of an `nn.Sequential` without hooks run in lockstep.
         inputs: `(sum_k n_k * B, ...)`, the nodes of the first copy, of the second, and so on.
-        nodes: For each copy what its input consists of.
-        seed_of: Makes the seeds of random layers; see `computing`.
+        nodes: The nodes of each copy.
+        seed_function: Makes the seeds of random layers; see `node_context`.
 
     Returns:
         `(sum_k n_k * B, ...)`.
     """
     in_lockstep = all(type(block) is nn.Sequential for block in copies) and not _has_hooks(copies)
     steps: list[tuple[Any, ...]] = list(zip(*copies, strict=True)) if in_lockstep else [tuple(copies)]
-    batch_size = len(inputs) // sum(own.size for own in nodes)
-    lengths = [own.size * batch_size for own in nodes]
+    batch_size = len(inputs) // sum(copy_nodes.size for copy_nodes in nodes)
+    lengths = [copy_nodes.size * batch_size for copy_nodes in nodes]
     activations: Tensor | Sequence[Tensor] = inputs
-    with computing(copies, nodes, seed_of):
+    with node_context(copies, nodes, seed_function):
         while steps:
             parts = torch.split(activations, lengths) if isinstance(activations, Tensor) else activations
             fused = _fused_length(steps)
@@ -62,17 +62,17 @@ def run_copies(
 
 
 def _fused_length(steps: Sequence[Sequence[nn.Module]]) -> int:
-    """Counts the modules at the start of a chain that run as one: convolution, normalisation, ReLU, maybe pooling."""
+    """Counts the modules to fuse at the start of a chain: convolution, normalisation, ReLU, possibly pooling."""
     first = [modules[0] for modules in steps[:4]]
     if len(first) < 3 or type(first[0]) is not nn.Conv2d or type(first[2]) is not nn.ReLU:
         return 0
-    length = 4 if len(first) == 4 and _is_plain_pool(first[3]) else 3
+    length = 4 if len(first) == 4 and _is_simple_pool(first[3]) else 3
     if not isinstance(first[1], TaskBatchNorm) or any(_has_hooks(modules) for modules in steps[:length]):
         return 0
     return length
 
 
-def _is_plain_pool(module: nn.Module) -> bool:
+def _is_simple_pool(module: nn.Module) -> bool:
     return (
         type(module) is nn.MaxPool2d
         and isinstance(module.kernel_size, int)
@@ -115,7 +115,7 @@ def _run_fused(
 
 
 def _can_fold(norms: Sequence[TaskBatchNorm]) -> bool:
-    """Whether the normalisations are one affine map for all nodes."""
+    """Whether each normalisation is a single affine map for all its nodes."""
     return not torch.is_grad_enabled() and all(
         not norm.training and norm.track_running_stats and norm.affine and norm.running_stats != "per_task"
         for norm in norms
@@ -125,9 +125,8 @@ def _can_fold(norms: Sequence[TaskBatchNorm]) -> bool:
 def _can_pool_first(norms: Sequence[TaskBatchNorm], outputs: Sequence[Tensor]) -> bool:
     """Whether pooling may come first: scales > 0, one mode, and statistics in the dtype of the images (no autocast).
 
-    A scale of 0 makes all inputs equal, of which pooling takes the first and not the largest.
-
-    On a GPU the sign of the scales is not worth a synchronisation.
+    With a scale of 0 all inputs become equal, and pooling then selects the first one, not the largest. On a GPU,
+    checking the sign of the scales is not worth a synchronisation.
     """
     return all(
         norm.training is norms[0].training
@@ -145,12 +144,13 @@ def _run_folded(conv: nn.Conv2d, norm: Any, images: Tensor) -> Tensor:
     weight, bias = fuse_conv_bn_weights(
         conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
     )
-    output: Tensor = conv._conv_forward(images, weight.detach(), bias.detach())  # else autocast keeps a cast of each
+    # Detached, because autocast would cache a cast of each.
+    output: Tensor = conv._conv_forward(images, weight.detach(), bias.detach())
     return output
 
 
 def _max_of_pairs(images: Sequence[Tensor]) -> Tensor:
-    """Max-pools several batches 2x2 into one tensor, by `torch.maximum`, which knows no positions."""
+    """Max-pools batches 2x2 into one tensor with `torch.maximum`, without positions of the maxima."""
     _, channels, height, width = images[0].shape
     shape = (sum(len(part) for part in images), channels, height // 2, width // 2)
     pooled = torch.empty(shape, dtype=images[0].dtype, memory_format=torch.channels_last)
@@ -162,7 +162,7 @@ def _max_of_pairs(images: Sequence[Tensor]) -> Tensor:
 
 
 def _pool_norm_relu(norms: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
-    """Max-pools 2x2, and then normalises each node with the running statistics of its task, in eval mode."""
+    """Max-pools 2x2, then normalises each node with its task's running statistics, in eval mode."""
     pooled = _max_of_pairs(outputs)
     slopes, shifts = zip(*[norm.affine_by_node() for norm in norms], strict=True)
     slope, shift = torch.cat(slopes).unsqueeze(1), torch.cat(shifts).unsqueeze(1)
@@ -184,7 +184,7 @@ class _NormPoolRelu(torch.autograd.Function):
     """Normalisation of each node with its own statistics, max-pooling and ReLU, for scales > 0.
 
     Takes K convolutions' outputs `(n_k * B, C, H, W)`, K scales and K shifts `(C,)`; returns all nodes' results
-    `(n * B, C, H // kernel, W // kernel)` and their means and inverse deviations `(n, C)`.
+    `(n * B, C, H // kernel, W // kernel)` and their means and inverse standard deviations, `(n, C)`.
     """
 
     @staticmethod
@@ -241,14 +241,14 @@ class _NormPoolRelu(torch.autograd.Function):
             )
             rows = _rows(grad_input, len(factor))
             rows.addcmul_(_rows(part, len(factor)), factor.unsqueeze(1)).add_(summand.unsqueeze(1))
-            grads.append(_images(rows, part))  # not grad_input: unless that is channels_last, rows are a copy
+            grads.append(_images(rows, part))  # not grad_input: rows are a copy unless it is channels_last
         grad_scales = [node_grads.sum(0) for node_grads in torch.split(grad_scale, sizes)]
         grad_shifts = [node_grads.sum(0) for node_grads in torch.split(grad_shift, sizes)]
         return None, None, None, *grads, *grad_scales, *grad_shifts
 
 
 def _pool(images: Sequence[Tensor], kernel: int) -> tuple[Tensor, Tensor]:
-    """Max-pools several batches into one tensor, with the positions of the maxima."""
+    """Max-pools batches into one tensor; returns it with the positions of the maxima."""
     _, channels, height, width = images[0].shape
     shape = (sum(len(part) for part in images), channels, height // kernel, width // kernel)
     pooled = torch.empty(shape, dtype=images[0].dtype, memory_format=torch.channels_last)
@@ -265,6 +265,6 @@ def _rows(images: Tensor, num_nodes: int) -> Tensor:
 
 
 def _images(rows: Tensor, like: Tensor) -> Tensor:
-    """Undoes `_rows` for images of the shape of `like`."""
+    """Inverts `_rows` for images of the shape of `like`."""
     size, channels, height, width = like.shape
     return rows.view(size, height, width, channels).permute(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""A position of the base network: one block common to all tasks, or a set of interchangeable copies."""
+"""A layer of the base network: a weight set of interchangeable copies, or one block common to all tasks."""
 
 import copy
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lws_lightning.sharing.batch_norm import convert_batch_norms
 from lws_lightning.sharing.fusion import run_copies
-from lws_lightning.sharing.nodes import Nodes, SeedOf
+from lws_lightning.sharing.nodes import Nodes, SeedFunction
 from lws_lightning.sharing.plan import LayerPlan
 from lws_lightning.sharing.random_layers import convert_random_layers
 
@@ -19,13 +19,10 @@ class SharedLayer(nn.Module):
     """A weight set: K interchangeable copies of one layer's block.
 
     Args:
-        block: The block, mapping a batch of images to a batch of activations image by image (batch normalisation
-            excepted). The copies are deep copies of it.
+        block: The block, mapping a batch of images to a batch of activations image by image (except for batch
+            normalisation). The copies are deep copies of it.
         num_weights: K.
-        initialise: Called with each copy and its number, to give it weights of its own.
-
-    Attributes:
-        copies: The K blocks.
+        initialise: Called with each copy and its number, to initialise its weights.
     """
 
     def __init__(
@@ -33,7 +30,7 @@ class SharedLayer(nn.Module):
     ) -> None:
         super().__init__()
         if num_weights < 1:
-            raise ValueError(f"A weight set needs at least one weight, but num_weights is {num_weights}.")
+            raise ValueError(f"A weight set needs at least one copy, but num_weights is {num_weights}.")
         self.copies = nn.ModuleList(
             convert_random_layers(convert_batch_norms(copy.deepcopy(block))) for _ in range(num_weights)
         )
@@ -46,37 +43,39 @@ class SharedLayer(nn.Module):
         """K."""
         return len(self.copies)
 
-    def forward(self, activations: Tensor, plan: LayerPlan, batch_size: int, seed_of: SeedOf | None = None) -> Tensor:
+    def forward(
+        self, activations: Tensor, plan: LayerPlan, batch_size: int, seed_function: SeedFunction | None = None
+    ) -> Tensor:
         """Computes the nodes of this layer.
 
         Args:
             activations: `(parent nodes * B, ...)`, node by node.
             plan: Which copy computes which nodes.
             batch_size: B.
-            seed_of: Makes the seeds of random layers; see `computing`.
+            seed_function: Makes the seeds of random layers; see `node_context`.
 
         Returns:
             `(nodes * B, ...)`, in the plan's order.
         """
         inputs = gather_nodes(activations, plan.parents, batch_size)
-        return run_copies([self.copies[number] for number in plan.copies], inputs, plan.nodes, seed_of)
+        return run_copies([self.copies[number] for number in plan.copies], inputs, plan.nodes, seed_function)
 
     def forward_copy(self, activations: Tensor, number: int, task: int) -> Tensor:
-        """Runs one copy on a task's `(N, ...)`, as the task's own network does."""
+        """Runs one copy on a task's `(N, ...)` images, as in the task's own network."""
         if self.training:
             return self.copies[number](activations)  # type: ignore[no-any-return]
         return run_copies([self.copies[number]], activations, [Nodes.of_task(task)])
 
 
 class CommonLayer(SharedLayer):
-    """A layer that all tasks share by construction: a weight set of one that no assignment mentions."""
+    """A layer that all tasks share by construction: a weight set of one, not part of assignments."""
 
     def __init__(self, block: nn.Module, initialise: Callable[[nn.Module, int], None] | None = None) -> None:
         super().__init__(block, 1, initialise)
 
 
 def gather_nodes(activations: Tensor, nodes: Tensor, batch_size: int) -> Tensor:
-    """Selects nodes from `(n * B, ...)`: `(len(nodes) * B, ...)`, in the same memory format."""
+    """Selects nodes from `(n * B, ...)`; returns `(len(nodes) * B, ...)` in the same memory format."""
     if nodes.equal(torch.arange(len(activations) // batch_size)):
         return activations
     channels_last = activations.dim() == 4 and activations.is_contiguous(memory_format=torch.channels_last)

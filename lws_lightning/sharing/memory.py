@@ -1,4 +1,4 @@
-"""The layout of activations and parameters in memory, and what becomes of memory that is freed."""
+"""Memory layout of activations and parameters, and reuse of freed memory."""
 
 import ctypes
 import sys
@@ -8,14 +8,14 @@ from torch import Tensor
 
 __all__ = ["channels_last", "keep_freed_memory"]
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt, in glibc's malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt parameters, from glibc's malloc.h
 
 
 def channels_last(tensor: Tensor) -> Tensor:
-    """Lays a 4-d tensor out in channels_last, and says so in its strides.
+    """Converts a 4-d tensor to channels_last, with unambiguous strides.
 
-    With one channel both layouts are the same in memory, and torch may take the slow path of the default one. Then the
-    strides are written as those of channels_last.
+    With one channel, both layouts are the same in memory, and torch may take the slow path of the default one; explicit
+    channels_last strides avoid this.
     """
     if tensor.dim() != 4:
         return tensor.contiguous()
@@ -25,14 +25,14 @@ def channels_last(tensor: Tensor) -> Tensor:
 
 
 def keep_freed_memory() -> bool:
-    """Lets this process keep the memory of freed tensors for the next step, instead of handing it back to the system.
+    """Lets this process keep the memory of freed tensors for the next step, instead of returning it to the system.
 
-    The C library maps large blocks afresh each time, and the system fills every page with zeros when it is first
-    touched. A training step on the CPU frees and takes the same activations again and again, and may spend a quarter of
-    its time on that. The process then stays as large as its largest step.
+    The C library maps large blocks anew each time, and the system zeroes every page on first touch. A training step on
+    the CPU frees and allocates the same activations again and again, and may spend a quarter of its time on this.
+    Afterwards the process stays as large as its largest step.
 
     Returns:
-        Whether the C library is one that can be told so (glibc); otherwise nothing has changed.
+        Whether the C library supports this (glibc); otherwise nothing has changed.
     """
     if not sys.platform.startswith("linux"):
         return False

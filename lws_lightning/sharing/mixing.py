@@ -1,4 +1,4 @@
-"""Units that mix the activations of several columns by a trainable matrix."""
+"""Units that mix the activations of columns with a trainable matrix."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,13 @@ __all__ = ["MixingUnit"]
 class MixingUnit(nn.Module):
     """A linear mixture of columns, the same at every position of an image (Misra et al. 2016, equation 1).
 
-    With T columns, each of whose C channels are split into S contiguous subspaces of equal size, part i of column t
-    becomes the sum over all parts j of all columns s of `weight[t * S + i, s * S + j]` times that part.
+    The C channels of each of T columns are split into S contiguous subspaces of equal size. Subspace i of column t
+    becomes the sum, over all subspaces j of all columns s, of `weight[t * S + i, s * S + j]` times subspace j of column
+    s.
 
     Args:
         num_columns: T.
-        weight: The initial matrix. `(T * S, T * S)`, or `(C, T, T)` for a matrix of its own for each channel.
-
-    Attributes:
-        weight: The trainable matrix, of the dtype given.
+        weight: The initial value of the trainable matrix: `(T * S, T * S)`, or `(C, T, T)` for one matrix per channel.
     """
 
     def __init__(self, num_columns: int, weight: Tensor) -> None:
@@ -29,7 +27,7 @@ class MixingUnit(nn.Module):
 
     @property
     def per_channel(self) -> bool:
-        """Whether every channel has a matrix of its own."""
+        """Whether every channel has its own matrix."""
         return self.weight.dim() == 3
 
     @property
@@ -54,24 +52,24 @@ class MixingUnit(nn.Module):
             mixed = torch.einsum("tisj,srjc->tric", self._blocks(), split).flatten(2)
         return _images(mixed.flatten(0, 1), activations)
 
-    def read(self, activations: Tensor, tasks: Sequence[int]) -> Tensor:
-        """Mixes only what is read: of each task's images the column of that task.
+    def own_columns(self, activations: Tensor, tasks: Sequence[int]) -> Tensor:
+        """Computes only each task's own column for its images.
 
         Args:
-            activations: `(T * T' * B, C, ...)`, column by column, in each the batches of T' tasks.
+            activations: `(T * T' * B, C, ...)`, column by column, each with the batches of T' tasks.
             tasks: The T' tasks, in `[0, T)`.
 
         Returns:
-            `(T' * B, C, ...)`, what `forward` returns for column t and the images of task t.
+            `(T' * B, C, ...)`, the output of `forward` for column t and the images of task t.
         """
         rows = self._rows(activations)
         rows = rows.reshape(len(rows), len(tasks), -1, rows.shape[-1])  # (T, T', R, C)
-        which = torch.tensor(tasks, device=self.weight.device)
+        index = torch.tensor(tasks, device=self.weight.device)
         if self.per_channel:
-            mixed = torch.einsum("cts,strc->trc", self.weight[:, which], rows)
+            mixed = torch.einsum("cts,strc->trc", self.weight[:, index], rows)
         else:
             split = rows.reshape(*rows.shape[:3], self.num_subspaces, -1)
-            mixed = torch.einsum("tisj,strjc->tric", self._blocks()[which], split).flatten(2)
+            mixed = torch.einsum("tisj,strjc->tric", self._blocks()[index], split).flatten(2)
         return _images(mixed.flatten(0, 1), activations)
 
     def _blocks(self) -> Tensor:
@@ -85,5 +83,5 @@ class MixingUnit(nn.Module):
 
 
 def _images(rows: Tensor, like: Tensor) -> Tensor:
-    """Turns `(R, C)` back into images `(N, C, ...)` with the spatial sizes of `like`."""
+    """Converts `(R, C)` back to images `(N, C, ...)` with the spatial sizes of `like`."""
     return rows.reshape(-1, *like.shape[2:], like.shape[1]).movedim(-1, 1)

@@ -1,4 +1,4 @@
-"""The networks of all tasks, made of weight sets, run for a whole population of assignments at once."""
+"""The networks of all tasks, made of weight sets and run for a whole population of assignments at once."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lws_lightning.sharing.layers import CommonLayer, SharedLayer, gather_nodes
 from lws_lightning.sharing.memory import channels_last
-from lws_lightning.sharing.nodes import computing
+from lws_lightning.sharing.nodes import node_context
 from lws_lightning.sharing.passes import PopulationPass, split_population
 from lws_lightning.sharing.plan import plan_population
 from lws_lightning.sharing.task_networks import TaskNetworks
@@ -19,15 +19,11 @@ __all__ = ["MultiTaskNetwork"]
 class MultiTaskNetwork(TaskNetworks):
     """A chain of layers with weight sets and common layers, and a head for each task.
 
-    Parameters are kept in channels_last, in which convolutions are fastest.
+    Parameters are stored in channels_last, which is fastest for convolutions.
 
     Args:
         layers: The chain.
         heads: T output layers.
-
-    Attributes:
-        layers: The chain as modules.
-        heads: The T heads.
     """
 
     layers: nn.ModuleList
@@ -53,40 +49,44 @@ class MultiTaskNetwork(TaskNetworks):
         images: Tensor,
         population: Tensor,
         tasks: Sequence[int] | None = None,
-        part: PopulationPass | None = None,
+        population_pass: PopulationPass | None = None,
     ) -> list[Tensor]:
         """Runs a population of assignments on one batch of each task.
 
-        Gives what a loop over assignments and tasks gives that runs each task's network alone on its B images,
-        in training as in eval mode, but computes each distinct prefix once and each copy in one pass.
+        The result equals that of a loop over assignments and tasks that runs each task's network alone on its B images,
+        in training and in eval mode, but each distinct prefix is computed once and each copy runs once.
 
         Args:
             images: `(T', B, ...)` floating point, a batch of each of T' tasks.
             population: `(S, L, T')` int64 on the CPU, entry (s, l, t) in `[0, K_l)`.
-            tasks: The T' tasks; None for all T in order.
-            part: Which of these tasks and assignments this pass computes (see `split_population`); None: all of them.
-                In training, a step does all its passes between `discard_running_stats` and `commit_running_stats`.
+            tasks: The T' tasks; None: all T in order.
+            population_pass: The tasks and assignments to compute (see `split_population`); None: all. In training, a
+                step runs all its passes between `discard_running_stats` and `commit_running_stats`.
 
         Returns:
-            For each of the T' tasks its logits, `(S, B, classes_t)`; of a part for each of its tasks and assignments.
+            The logits of each of the T' tasks, `(S, B, classes_t)`; with `population_pass`, of its tasks and
+            assignments.
 
         Raises:
-            ValueError: If the population does not fit the network, the images or the tasks.
+            ValueError: If the population does not match the network, the images or the tasks.
         """
         tasks = range(len(self.heads)) if tasks is None else tasks
         self._check_population(population, len(images), len(tasks))
         batch_size = images.shape[1]
-        if part is not None:
-            images, tasks = images[part.tasks.start : part.tasks.stop], [tasks[task] for task in part.tasks]
-        plan = plan_population(population, self._learned_layers, part, tasks)
+        if population_pass is not None:
+            images, tasks = (
+                images[population_pass.tasks.start : population_pass.tasks.stop],
+                [tasks[task] for task in population_pass.tasks],
+            )
+        plan = plan_population(population, self._learned_layers, population_pass, tasks)
         activations = channels_last(images.flatten(0, 1))
         for position, (layer, layer_plan) in enumerate(zip(self._chain, plan.layers, strict=True)):
-            activations = layer(activations, layer_plan, batch_size, self.seeds_at(position))
+            activations = layer(activations, layer_plan, batch_size, self.seed_function_at(position))
         features = gather_nodes(activations, plan.leaves, batch_size)
         leaves_of_tasks = torch.split(features, [nodes.size * batch_size for nodes in plan.heads])
         logits = []
         for task, nodes, leaves in zip(tasks, plan.heads, leaves_of_tasks, strict=True):
-            with computing([self.heads[task]], [nodes], self.seeds_at("head")):
+            with node_context([self.heads[task]], [nodes], self.seed_function_at("head")):
                 outputs = self.heads[task](leaves)
             outputs = outputs.view(-1, batch_size, outputs.shape[-1])
             logits.append(outputs.index_select(0, nodes.visits.to(outputs.device, non_blocking=True)))
@@ -112,33 +112,33 @@ class MultiTaskNetwork(TaskNetworks):
         sizes = torch.tensor(self.weights_per_layer)
         if population.shape[1:] != (len(sizes), num_tasks) or num_batches != num_tasks:
             raise ValueError(
-                f"A population of shape {tuple(population.shape)} does not fit {len(sizes)} learned layers, "
+                f"A population of shape {tuple(population.shape)} does not match {len(sizes)} learned layers, "
                 f"{num_tasks} tasks and images of {num_batches} tasks."
             )
         if bool((population < 0).any()) or bool((population >= sizes[:, None]).any()):
-            raise ValueError(f"A population names copies outside of [0, K_l) for K = {self.weights_per_layer}.")
+            raise ValueError(f"A population contains copies outside [0, K_l) for K = {self.weights_per_layer}.")
 
     def task_modules(self, assignment: Tensor, task: int) -> list[nn.Module]:
-        """Returns the blocks and the head that make up one task's network, in order."""
+        """Returns the blocks and the head of one task's network, in order."""
         numbers = self._copies_of(assignment, task)
         return [*(layer.copies[n] for layer, n in zip(self._chain, numbers, strict=True)), self.heads[task]]
 
     def _copies_of(self, assignment: Tensor, task: int) -> list[int]:
-        """Returns for each layer of the chain the copy that a task uses."""
+        """Returns the copy that a task uses, for each layer of the chain."""
         copies = assignment[:, task].tolist()
         return [0 if index is None else copies[index] for index in self._learned_layers]
 
     def unshared(self) -> "MultiTaskNetwork":
-        """Returns networks of the same architecture with weights of its own for each task at every layer.
+        """Returns networks of the same architecture with separate weights for each task at every layer.
 
-        Task t uses copy t everywhere. The weights are those of each layer's first copy, until a task's are loaded.
+        Task t uses copy t everywhere. All weights are initially those of each layer's first copy.
         """
         tasks = len(self.heads)
         layers = [SharedLayer(layer.copies[0], tasks) for layer in self._chain]
         return MultiTaskNetwork(layers, [copy.deepcopy(head) for head in self.heads])
 
     def copies(self) -> Iterator[tuple[int | None, int, nn.Module]]:
-        """Yields (index of the learned layer or None for a common one, number of the copy, block)."""
+        """Yields (index of the learned layer, or None if common; number of the copy; block)."""
         for layer, index in zip(self._chain, self._learned_layers, strict=True):
             for number, block in enumerate(layer.copies):
                 yield index, number, block

@@ -1,8 +1,8 @@
-"""How a population that does not fit into memory at once is split into passes.
+"""Splits a population that does not fit into memory at once into passes.
 
 Prefixes never cross tasks (see `plan`), so the nodes of different tasks add up, and passes over different tasks compute
-no node twice. From layer to layer a task's prefixes only become more, so the widest layer is the last, and its nodes
-are the task's distinct assignments.
+no node twice. A task's prefixes only multiply from layer to layer, so the last layer is the widest, and its nodes are
+the task's distinct assignments.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ _Column = tuple[int, ...]
 
 @dataclass(frozen=True)
 class PopulationPass:
-    """The part of a population that is computed at once: some of the assignments of some consecutive tasks.
+    """The part of a population that is computed at once: some assignments of some consecutive tasks.
 
     Attributes:
-        tasks: Positions in the population's last dimension, consecutive and ascending.
-        rows: Positions in its first dimension, ascending.
+        tasks: Indices into the population's last dimension.
+        rows: Indices into its first dimension, ascending.
     """
 
     tasks: range
@@ -35,11 +35,11 @@ def split_population(population: Tensor, batch_size: int, max_images: int | None
     Args:
         population: `(S, L, T')` int64 on the CPU.
         batch_size: B, images of each task.
-        max_images: Largest number of images (nodes times B) that a layer of a pass may compute; None: no limit.
+        max_images: Maximum number of images (nodes times B) that a layer computes in a pass; None: no limit.
 
     Returns:
-        Passes that hold every assignment of every task once. Consecutive tasks are in one pass as long as they fit. An
-        assignment that a task has twice is in one pass, and those with a common prefix are next to each other.
+        Passes that contain every assignment of every task once. A pass takes as many consecutive tasks as fit. Equal
+        assignments of a task are in one pass, and those with a common prefix are adjacent.
 
     Raises:
         ValueError: If not even one assignment of one task fits.
@@ -51,7 +51,7 @@ def split_population(population: Tensor, batch_size: int, max_images: int | None
     check_max_images(max_images, batch_size)
     limit = max_images // batch_size
     passes = []
-    first = nodes = 0  # of the pass that is being filled
+    first = nodes = 0  # of the pass being filled
     for task in range(num_tasks):
         columns: list[_Column] = [tuple(column) for column in population[:, :, task].tolist()]
         distinct = sorted(set(columns))

@@ -1,12 +1,11 @@
-"""From a population of assignments to the passes that compute it, each distinct one once.
+"""Plans how to compute a population of assignments, each distinct prefix once.
 
-Two assignments that agree for a task up to a layer have the same activations of that task there. A population
-is therefore a prefix forest: its roots are the tasks, and at each layer a node is a distinct pair of (parent
-node, copy). The number of nodes is what a layer costs. It falls as the search distribution sharpens, down to one
-node a task.
+Two assignments that agree for a task up to a layer have the same activations of that task there. A population is
+therefore a prefix forest: its roots are the tasks, and at each layer a node is a distinct pair of (parent node, copy).
+The number of nodes is the cost of a layer. It falls as the search distribution sharpens, down to one node per task.
 
-A plan is integer bookkeeping on the CPU, made from the population alone. It is
-done with NumPy, whose calls on so few numbers take a third of torch's time.
+A plan is integer bookkeeping on the CPU and depends only on the population. It uses NumPy, which takes a third of
+torch's time on such small arrays.
 """
 
 from collections.abc import Sequence
@@ -27,12 +26,12 @@ _Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """What one layer computes. Nodes are ordered by copy, then by parent.
+    """The nodes of one layer, ordered by copy, then by parent.
 
     Attributes:
         copies: The copies in use, ascending.
-        parents: `(nodes,)` int64, each node's node in the layer below (the task's position for the first layer).
-        nodes: For each copy in use its own nodes.
+        parents: `(nodes,)` int64, each node's parent in the previous layer (the task's index for the first layer).
+        nodes: The nodes of each copy in use.
     """
 
     copies: tuple[int, ...]
@@ -40,21 +39,21 @@ class LayerPlan:
     nodes: tuple[Nodes, ...]
 
     @property
-    def names(self) -> Tensor:
-        """`(nodes, 1 + layers)` int64, the names of all nodes (see `Nodes`)."""
-        return torch.cat([own.names for own in self.nodes])
+    def prefixes(self) -> Tensor:
+        """`(nodes, 1 + layers)` int64, the prefixes of all nodes (see `Nodes`)."""
+        return torch.cat([nodes.prefixes for nodes in self.nodes])
 
 
 @dataclass(frozen=True)
 class PopulationPlan:
-    """One `LayerPlan` for each layer of the chain, and where each task's results are found at its end.
+    """One `LayerPlan` for each layer of the chain, and the position of each task's results at its end.
 
     Attributes:
-        layers: One plan for each layer, common layers included.
+        layers: One plan per layer, including common layers.
         leaves: `(leaves,)` int64, the nodes of the last layer, ordered by task.
-        heads: For each task its leaves, as the nodes of its head; the visits are the S assignments.
+        heads: Each task's leaves, as the nodes of its head; the visits are the S assignments.
 
-    Of a pass over a part of a population, S and T' are the numbers of the part's assignments and tasks.
+    For a `PopulationPass`, S and T' count its assignments and tasks.
     """
 
     layers: tuple[LayerPlan, ...]
@@ -66,53 +65,53 @@ class PopulationPlan:
 def plan_population(
     population: Tensor,
     learned_layers: Sequence[int | None],
-    part: PopulationPass | None = None,
+    population_pass: PopulationPass | None = None,
     tasks: Sequence[int] | None = None,
 ) -> PopulationPlan:
-    """Plans how a population runs through a chain of layers.
+    """Plans a population's way through a chain of layers.
 
     Args:
         population: `(S, L, T')` int64 on the CPU, the copies of T' tasks.
-        learned_layers: For each layer of the chain its index in the population's second dimension, or None for a
-            common layer, which has one copy.
-        part: The part of the population that the plan is for; None: all of it.
-        tasks: The tasks of the columns of the population, or of the part; None: 0, 1, ...
+        learned_layers: For each layer of the chain, its index in the population's second dimension; None for a common
+            layer, which has one copy.
+        population_pass: The part of the population to plan; None: all of it.
+        tasks: The tasks of the population's columns, or of those of the pass; None: 0, 1, ...
 
     Returns:
-        The plan. But for the names of nodes, position t in it is column t of the population, or of the part.
+        The plan. Except in the prefixes of nodes, task t in it is column t of the population or of the pass.
     """
     table = population.numpy()
-    whole, table = table, table if part is None else select(table, part)
+    whole, table = table, table if population_pass is None else _select(table, population_pass)
     size, _, num_tasks = table.shape
     nodes = np.broadcast_to(np.arange(num_tasks), (size, num_tasks))
     num_nodes = num_tasks
-    names = (np.arange(num_tasks) if tasks is None else np.asarray(tasks, np.int64))[:, None]
+    prefixes = (np.arange(num_tasks) if tasks is None else np.asarray(tasks, np.int64))[:, None]
     layers = []
     for index in learned_layers:
         copies = _copies(table, index)
         keys, nodes = _distinct(copies * num_nodes + nodes)
-        visits = None if part is None else _number_visits(_copies(whole, index), part)
+        visits = None if population_pass is None else _number_visits(_copies(whole, index), population_pass)
         node_copies, parents = keys // num_nodes, keys % num_nodes
-        names = np.concatenate((names[parents], node_copies[:, None]), 1)
-        layers.append(_plan_layer(copies, nodes, node_copies, parents, names, visits))
+        prefixes = np.concatenate((prefixes[parents], node_copies[:, None]), 1)
+        layers.append(_plan_layer(copies, nodes, node_copies, parents, prefixes, visits))
         num_nodes = len(keys)
     task_keys, leaf_of = _distinct(np.arange(num_tasks) * num_nodes + nodes)  # by task, then by node
     leaves, leaves_per_task = task_keys % num_nodes, np.bincount(task_keys // num_nodes, minlength=num_tasks)
     first_leaves = leaves_per_task.cumsum() - leaves_per_task
-    numbers = torch.arange(len(whole)) if part is None else torch.tensor(part.rows)
-    own_names = torch.split(torch.from_numpy(names[leaves]), leaves_per_task.tolist())
+    numbers = torch.arange(len(whole)) if population_pass is None else torch.tensor(population_pass.rows)
+    own_prefixes = torch.split(torch.from_numpy(prefixes[leaves]), leaves_per_task.tolist())
     visits_of_heads = torch.from_numpy(leaf_of - first_leaves).unbind(1)
-    heads = (Nodes(*both, numbers, len(whole)) for both in zip(own_names, visits_of_heads, strict=True))
+    heads = (Nodes(*both, numbers, len(whole)) for both in zip(own_prefixes, visits_of_heads, strict=True))
     return PopulationPlan(tuple(layers), torch.from_numpy(leaves), tuple(heads))
 
 
-def select(table: _Ints, part: PopulationPass) -> _Ints:
-    """Returns the part's entries `(rows, ..., tasks)` of a table `(S, ..., T')`."""
-    return table[list(part.rows)][..., part.tasks.start : part.tasks.stop]
+def _select(table: _Ints, population_pass: PopulationPass) -> _Ints:
+    """Returns the entries `(rows, ..., tasks)` of a table `(S, ..., T')` that belong to the pass."""
+    return table[list(population_pass.rows)][..., population_pass.tasks.start : population_pass.tasks.stop]
 
 
 def _distinct(keys: _Ints) -> tuple[_Ints, _Ints]:
-    """Returns the distinct keys, ascending, and where each key is among them, in the shape of the keys."""
+    """Returns the distinct keys, ascending, and the index of each key among them, in the shape of the keys."""
     distinct, inverse = np.unique(keys.ravel(), return_inverse=True)
     return distinct, inverse.reshape(keys.shape)
 
@@ -124,18 +123,21 @@ def _copies(table: _Ints, index: int | None) -> _Ints:
 
 
 def _by_copy(copies: _Ints) -> tuple[_Ints, _Ints]:
-    """Returns the positions of the visits `(S * T',)`, by copy and then as in a plain loop, and the visits of each."""
+    """Returns the visits `(S * T',)` sorted by copy, then in loop order, and the number of visits of each copy."""
     flat = copies.ravel()
     return flat.argsort(kind="stable"), np.bincount(flat)
 
 
-def _number_visits(copies: _Ints, part: PopulationPass) -> tuple[_Ints, _Ints]:
-    """Counts for each of the part's visits `(S, T')` the visits of its copy before it, and in all the step."""
+def _number_visits(copies: _Ints, population_pass: PopulationPass) -> tuple[_Ints, _Ints]:
+    """Returns, for each visit of the pass, its number among its copy's visits in the step, and their total."""
     order, totals = _by_copy(copies)
     before = totals.cumsum() - totals
     numbers = np.empty(copies.size, np.int64)
     numbers[order] = np.arange(copies.size) - before[copies.ravel()[order]]
-    return select(numbers.reshape(copies.shape), part), select(totals[copies], part)
+    return (
+        _select(numbers.reshape(copies.shape), population_pass),
+        _select(totals[copies], population_pass),
+    )
 
 
 def _plan_layer(
@@ -143,7 +145,7 @@ def _plan_layer(
     nodes: _Ints,
     node_copies: _Ints,
     parents: _Ints,
-    names: _Ints,
+    prefixes: _Ints,
     visits: tuple[_Ints, _Ints] | None,
 ) -> LayerPlan:
     used, first_nodes, sizes = np.unique(node_copies, return_index=True, return_counts=True)
@@ -151,19 +153,19 @@ def _plan_layer(
     ends = counts[used].cumsum()[:-1]
     own_nodes = np.split(nodes.ravel()[order], ends)
     if visits is None:
-        numbers = [np.arange(len(own)) for own in own_nodes]
-        totals = [len(own) for own in own_nodes]
+        numbers = [np.arange(len(visited)) for visited in own_nodes]
+        totals = [len(visited) for visited in own_nodes]
     else:
         numbers = np.split(visits[0].ravel()[order], ends)
-        totals = [int(own[0]) for own in np.split(visits[1].ravel()[order], ends)]
-    own_names = torch.split(torch.from_numpy(names), sizes.tolist())
+        totals = [int(counts[0]) for counts in np.split(visits[1].ravel()[order], ends)]
+    own_prefixes = torch.split(torch.from_numpy(prefixes), sizes.tolist())
     return LayerPlan(
         copies=tuple(used.tolist()),
         parents=torch.from_numpy(parents),
         nodes=tuple(
-            Nodes(own, torch.from_numpy(visited - first), torch.from_numpy(number), total)
-            for own, visited, first, number, total in zip(
-                own_names, own_nodes, first_nodes, numbers, totals, strict=True
+            Nodes(copy_prefixes, torch.from_numpy(visited - first), torch.from_numpy(number), total)
+            for copy_prefixes, visited, first, number, total in zip(
+                own_prefixes, own_nodes, first_nodes, numbers, totals, strict=True
             )
         ),
     )

@@ -1,7 +1,7 @@
-"""Dropout and its kin, whose masks depend on what is computed and not on what was drawn before.
+"""Dropout and related layers, whose masks depend on what is computed, not on earlier draws.
 
 A mask is a function of the step, the random layer, the task and the copies that the task's batch has passed (its node).
-So it is the same whatever else a pass computes, on whichever rank, and after a resume.
+It is therefore the same whatever else a pass computes, on whichever rank, and after a resume.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,55 +27,55 @@ _RANDOM = (
     nn.RReLU,
     StochasticDepth,
 )
-"""Modules without weights that draw in training."""
+"""Modules without weights that draw random numbers in training."""
 
 
 class TaskRandom(NodeModule):
-    """A random layer (dropout, stochastic depth) that draws for each node by itself.
+    """A random layer (dropout, stochastic depth) that draws separately for each node.
 
-    Outside of a training pass of the networks of several tasks it is the plain module.
+    Outside a training pass of multi-task networks it behaves like the wrapped module.
 
     Args:
-        plain: The module; a dropout's `inplace` is switched off, because nodes share their input.
-        path: Its place in its block.
+        module: The wrapped module; dropout's `inplace` is switched off, because nodes share their input.
+        path: Its path in its block.
     """
 
-    def __init__(self, plain: nn.Module, path: str) -> None:
+    def __init__(self, module: nn.Module, path: str) -> None:
         super().__init__()
-        if hasattr(plain, "inplace"):
-            plain.inplace = False  # type: ignore[assignment]
-        self.plain, self.path = plain, path
-        self.train(plain.training)
+        if hasattr(module, "inplace"):
+            module.inplace = False  # type: ignore[assignment]
+        self.module, self.path = module, path
+        self.train(module.training)
 
     def forward(self, input: Tensor) -> Tensor:
         """Maps `(n * B, ...)` to the same shape."""
-        if not self.training or self.seed_of is None:
-            return self.plain(input)  # type: ignore[no-any-return]
+        if not self.training or self.seed_function is None:
+            return self.module(input)  # type: ignore[no-any-return]
         return _run_by_node(self, self._run_in_order, 0, input)
 
     def _run_in_order(self, part: Tensor) -> Tensor:
-        """Draws in the same order whatever the input's layout in memory, which depends on what else is computed."""
+        """Draws in the same order for any memory layout of the input, which depends on what else is computed."""
         layout = torch.channels_last if part.dim() == 4 else torch.contiguous_format
-        return self.plain(part.contiguous(memory_format=layout))  # type: ignore[no-any-return]
+        return self.module(part.contiguous(memory_format=layout))  # type: ignore[no-any-return]
 
 
 class TaskAttention(nn.MultiheadAttention, NodeModule):
-    """Attention with dropout of its weights, drawn for each node by itself."""
+    """Attention with dropout of its weights, drawn separately for each node."""
 
     path: str = ""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
-        """Attends as `nn.MultiheadAttention` does, to `(n * B, length, features)` or, not batch first, with dim 1.
+        """Like `nn.MultiheadAttention`, on `(n * B, length, features)`, or `(length, n * B, features)`.
 
         Raises:
-            ValueError: In a training pass, if the weights are asked for or a mask is given for each image.
+            ValueError: In a training pass, if weights are requested or a mask per image is given.
         """
-        if not self.training or self.seed_of is None:
+        if not self.training or self.seed_function is None:
             return super().forward(query, key, value, *args, **kwargs)
         if args or kwargs.get("need_weights", True) or kwargs.get("key_padding_mask") is not None:
             raise ValueError(
                 "nn.MultiheadAttention with dropout can be trained here only with need_weights=False, without a "
-                "key_padding_mask, and with options given by name. Set its dropout to 0 otherwise."
+                "key_padding_mask, and with options passed by name. Otherwise set its dropout to 0."
             )
         attend = super().forward
 
@@ -95,8 +95,8 @@ def convert_random_layers(module: nn.Module) -> nn.Module:
 
 
 def _converted(module: nn.Module, path: str) -> nn.Module:
-    if isinstance(module, TaskRandom):  # anew, so that the plain module within is not converted
-        return TaskRandom(module.plain, module.path)
+    if isinstance(module, TaskRandom):  # a new one, so that the wrapped module is not converted
+        return TaskRandom(module.module, module.path)
     if isinstance(module, _RANDOM):
         return TaskRandom(module, path)
     if type(module) is nn.MultiheadAttention and module.dropout > 0:
@@ -105,46 +105,46 @@ def _converted(module: nn.Module, path: str) -> nn.Module:
 
 
 def restore_random_layers(module: nn.Module) -> nn.Module:
-    """Undoes `convert_random_layers`, but for dropout's `inplace`, which stays off."""
+    """Undoes `convert_random_layers`, except that dropout's `inplace` stays off."""
     return replace_modules(module, lambda part, _: _restored(part))
 
 
 def _restored(module: nn.Module) -> nn.Module:
     if isinstance(module, TaskRandom):
-        return module.plain.train(module.training)
+        return module.module.train(module.training)
     return _with_state_of(module, nn.MultiheadAttention) if type(module) is TaskAttention else module
 
 
-def _with_state_of(module: nn.Module, kind: type[nn.Module], **more: str) -> nn.Module:
-    """Makes a module of another class with the very parameters, hooks and attributes of a module."""
-    made = kind.__new__(kind)
-    vars(made).update({**vars(module), **more})
-    return made
+def _with_state_of(module: nn.Module, cls: type[nn.Module], **attributes: str) -> nn.Module:
+    """Makes a module of another class with the same parameter objects, hooks and attributes."""
+    result = cls.__new__(cls)
+    vars(result).update({**vars(module), **attributes})
+    return result
 
 
 def _run_by_node(layer: TaskRandom | TaskAttention, run: Callable[..., Tensor], dim: int, *inputs: Tensor) -> Tensor:
-    """Runs each node's part of the inputs with the device's own generator seeded for this node.
+    """Runs each node's inputs with the device's default generator seeded for this node.
 
-    The generator is put back afterwards: nothing else that is drawn in the program notices.
+    The generator's state is restored afterwards, so other random draws are not affected.
     """
     assert layer.nodes is not None
-    assert layer.seed_of is not None
-    again = (f"run {layer.runs}",) if layer.runs else ()  # a block that runs a dropout twice draws two masks
+    assert layer.seed_function is not None
+    again = (f"run {layer.runs}",) if layer.runs else ()  # a block that runs one dropout twice draws two masks
     layer.runs += 1
-    names = layer.nodes.names.tolist()
-    parts_of = {id(tensor): tensor.chunk(len(names), dim) for tensor in inputs}  # self-attention has one input
+    prefixes = layer.nodes.prefixes.tolist()
+    parts_of = {id(tensor): tensor.chunk(len(prefixes), dim) for tensor in inputs}  # self-attention has one input
     chunks = zip(*(parts_of[id(tensor)] for tensor in inputs), strict=True)
-    with _own_generator(inputs[0].device) as reseed:
+    with _borrowed_generator(inputs[0].device) as reseed:
         outputs = []
-        for name, parts in zip(names, chunks, strict=True):
-            reseed(layer.seed_of(layer.path, *name, *again))
+        for prefix, parts in zip(prefixes, chunks, strict=True):
+            reseed(layer.seed_function(layer.path, *prefix, *again))
             outputs.append(run(*parts))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim)
 
 
 @contextmanager
-def _own_generator(device: torch.device) -> Iterator[Callable[[int], object]]:
-    """Lends the default generator of a device, which is put back into its state afterwards."""
+def _borrowed_generator(device: torch.device) -> Iterator[Callable[[int], object]]:
+    """Yields the seeding function of a device's default generator, and restores its state afterwards."""
     if device.type in ("cpu", "cuda"):
         index = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
         generator = torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[index or 0]

@@ -1,4 +1,4 @@
-"""Replaces modules within a module, each once wherever it stands."""
+"""Replaces modules within a module, each once even if used in several places."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,15 @@ __all__ = ["replace_modules"]
 def replace_modules(module: nn.Module, replace: Callable[[nn.Module, str], nn.Module]) -> nn.Module:
     """Replaces a module, or modules within it.
 
-    A module that stands in several places is replaced by one and the same; `Module.named_children` would tell the first
-    place only.
+    A module used in several places gets a single replacement; `Module.named_children` would list only the first place.
 
     Args:
         module: Changed in place, unless it is itself replaced.
-        replace: Called with a module and its first place, such as `0.conv`. What it returns unchanged is searched for
-            others.
+        replace: Called with a module and its first path, such as `0.conv`. The children of modules that it returns
+            unchanged are visited, too.
 
     Returns:
-        What stands in the module's place.
+        The module or its replacement.
     """
     done: dict[nn.Module, nn.Module] = {}
 

@@ -1,4 +1,4 @@
-"""Layers whose order is a soft choice of each task."""
+"""Layers whose order is a soft choice by each task."""
 
 import copy
 from collections.abc import Sequence
@@ -6,28 +6,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.sharing.gated import GatedNetworks, names_of, task_plan
+from lws_lightning.sharing.gated import GatedNetworks, plan_all_copies, root_prefixes
 from lws_lightning.sharing.layers import SharedLayer
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.passes import PopulationPass
-from lws_lightning.sharing.task_networks import passes_of_tasks
+from lws_lightning.sharing.task_networks import split_tasks
 
 __all__ = ["SoftOrderNetwork"]
 
 
 class SoftOrderNetwork(GatedNetworks):
-    """A chain that all tasks share, in which D consecutive layers are applied in a soft order of each task.
+    """A chain that all tasks share, in which each task applies D consecutive layers in its own soft order.
 
-    At depth k of the D, task t computes `y_k = sum_d softmax(s_t[k])_d * layer_d(y_{k-1})`, every layer at every depth
+    At depth k of D, task t computes `y_k = sum_d softmax(s_t[k])_d * layer_d(y_{k-1})`, every layer at every depth
     (Meyerson & Miikkulainen 2018, section "Soft ordering of shared layers").
 
-    A layer has one set of parameters but at each depth running statistics of its own, because what it sees there
-    differs. With scales that choose one layer at each depth this is then the permuted network, in eval mode too.
+    A layer has one set of parameters, but separate running statistics at each depth, because its inputs differ. With
+    scales that choose one layer at each depth, this is the permuted network, in eval mode too.
 
     Args:
         layers: The chain, each with one copy.
         heads: T output layers.
-        mixed: Positions of the D layers in the chain. They must be equal in all but the values of their weights.
+        mixed: Positions of the D layers in the chain. They must be equal except for the values of their weights.
         learned: Positions of the L learned layers.
 
     Attributes:
@@ -49,7 +49,7 @@ class SoftOrderNetwork(GatedNetworks):
 
     @property
     def weights_per_layer(self) -> list[int]:
-        """D for a layer of the soft order, 1 for another."""
+        """D for a layer in the soft order, else 1."""
         return [len(self.mixed) if position in self.mixed else 1 for position in self._learned]
 
     def scale_weights(self, tasks: Sequence[int]) -> Tensor:
@@ -58,23 +58,23 @@ class SoftOrderNetwork(GatedNetworks):
 
     def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
         """Computes the output of the chain."""
-        activations, names = channels_last(images), names_of(tasks)
+        activations, prefixes = channels_last(images), root_prefixes(tasks)
         weights = self.scale_weights(tasks)
         for position, layer in enumerate(self._chain):
-            plan = task_plan(layer.num_weights, names, tasks, len(self.heads))
-            activations = layer(activations, plan, batch_size, self.seeds_at(position))
-            names = plan.names
+            plan = plan_all_copies(layer.num_weights, prefixes, tasks, len(self.heads))
+            activations = layer(activations, plan, batch_size, self.seed_function_at(position))
+            prefixes = plan.prefixes
             if position in self.mixed:
                 activations = _mix(activations, weights[:, position - self.mixed.start])
-                names = names_of(tasks)
+                prefixes = root_prefixes(tasks)
         return activations
 
     def task_modules(self, assignment: None, task: int) -> list[nn.Module]:
-        """Returns the chain, which all tasks need, and the task's head."""
+        """Returns the whole chain and the task's head."""
         return [*self._chain, self.heads[task]]
 
     def task_parameters(self, assignment: None, task: int) -> list[nn.Parameter]:
-        """Returns the distinct parameters that a prediction of one task needs."""
+        """Returns the distinct parameters that a prediction of one task uses."""
         return [*super().task_parameters(assignment, task), self.scales[task]]
 
     def gate_parameters(self) -> list[nn.Parameter]:
@@ -82,10 +82,10 @@ class SoftOrderNetwork(GatedNetworks):
         return list(self.scales)
 
     def passes(self, population: None, batch_size: int, max_images: int | None) -> list[PopulationPass]:
-        """Splits by task; a task's batch makes a mixed layer compute D * B images."""
+        """Splits by task; each task's batch is D * B images in a mixed layer."""
         size = len(self.mixed)
         smallest = f"{batch_size} in each of {size} mixed layers"
-        return passes_of_tasks(len(self.heads), size * batch_size, max_images, smallest)
+        return split_tasks(len(self.heads), size * batch_size, max_images, smallest)
 
 
 def _mix(activations: Tensor, weights: Tensor) -> Tensor:
@@ -98,9 +98,9 @@ def _mix(activations: Tensor, weights: Tensor) -> Tensor:
 
 
 def _tied(block: nn.Module) -> nn.Module:
-    """Copies a block, running statistics included, and lets the copy have the same parameters."""
+    """Copies a block, including running statistics, with the same parameter objects."""
     twin = copy.deepcopy(block)
-    for own, original in zip(twin.modules(), block.modules(), strict=True):
+    for copied, original in zip(twin.modules(), block.modules(), strict=True):
         for name, parameter in original.named_parameters(recurse=False):
-            own.register_parameter(name, parameter)
+            copied.register_parameter(name, parameter)
     return twin

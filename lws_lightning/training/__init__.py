@@ -1,10 +1,10 @@
-"""The update of the weights: gradients over a population and the tasks, checks, one step of Adam. Without Lightning."""
+"""The weight update: gradients over a population and the tasks, checks, one optimizer step. Does not use Lightning."""
 
 from lws_lightning.training.engine import Engine
 from lws_lightning.training.guard import NonFiniteError
 from lws_lightning.training.losses import task_losses
 from lws_lightning.training.objective import LossWeights, Objective, normalised_weights
-from lws_lightning.training.optimization import LRSchedule, lr_factor, obey_schedule, parameter_groups
+from lws_lightning.training.optimization import LRSchedule, apply_schedule, lr_factor, parameter_groups
 from lws_lightning.training.ranks import Ranks, require_equal
 from lws_lightning.training.stopping import EarlyStopping
 from lws_lightning.training.update import WeightUpdate, to_inputs
@@ -18,9 +18,9 @@ __all__ = [
     "Objective",
     "Ranks",
     "WeightUpdate",
+    "apply_schedule",
     "lr_factor",
     "normalised_weights",
-    "obey_schedule",
     "parameter_groups",
     "require_equal",
     "task_losses",

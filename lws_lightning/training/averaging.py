@@ -1,4 +1,4 @@
-"""An average of the weights over the last steps."""
+"""Exponential moving average of the weights."""
 
 import torch
 from torch import nn
@@ -16,21 +16,21 @@ def decay_at(step: int, decay: float) -> float:
 
 @torch.no_grad()
 def update_average(average: nn.Module, current: nn.Module, decay: float) -> None:
-    """Moves every parameter and running statistic of `average` towards that of `current` by `1 - decay`.
+    """Moves every parameter and running statistic of `average` towards `current` by the fraction `1 - decay`.
 
     Args:
         average: Changed in place.
-        current: A module of the same structure. What is not floating point (counters) is copied.
+        current: A module of the same structure. Integer tensors (counters) are copied.
         decay: In [0, 1).
     """
-    kept, new = [], []
-    for ours, theirs in zip(_tensors(average), _tensors(current), strict=True):
-        if ours.is_floating_point():
-            kept.append(ours)
-            new.append(theirs)
+    averages, values = [], []
+    for target, source in zip(_tensors(average), _tensors(current), strict=True):
+        if target.is_floating_point():
+            averages.append(target)
+            values.append(source)
         else:
-            ours.copy_(theirs)
-    torch._foreach_lerp_(kept, new, 1 - decay)
+            target.copy_(source)
+    torch._foreach_lerp_(averages, values, 1 - decay)
 
 
 def _tensors(module: nn.Module) -> list[torch.Tensor]:

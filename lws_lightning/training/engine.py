@@ -1,4 +1,4 @@
-"""How backward passes and optimizer steps are made: here by PyTorch alone; within a Trainer see `LightningEngine`."""
+"""Backward passes and optimizer steps with PyTorch alone; see `LightningEngine` for those within a Trainer."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,11 +12,11 @@ __all__ = ["Engine"]
 
 
 class Engine:
-    """One process, full precision, an optimizer of PyTorch.
+    """A single process in full precision with a PyTorch optimizer.
 
     Args:
-        optimizer: Makes the steps.
-        schedule: Stepped after each of them.
+        optimizer: Updates the weights.
+        schedule: Advanced after each optimizer step.
     """
 
     def __init__(
@@ -27,36 +27,36 @@ class Engine:
 
     @property
     def steps(self) -> int:
-        """How many steps have been made."""
+        """The number of completed steps."""
         return self._steps
 
     @property
     def ranks(self) -> Ranks:
-        """This process among those of the run."""
+        """This process's rank."""
         return Ranks()
 
     def backward(self, loss: Tensor) -> None:
-        """Adds the gradient of a scalar to the gradients of the weights."""
+        """Accumulates the gradients of a scalar loss."""
         loss.backward()  # type: ignore[no-untyped-call]
 
     def local_backward(self) -> AbstractContextManager[None]:
-        """Keeps backward passes from adding up gradients over processes, which `add_up` does once a step."""
+        """Keeps backward passes from reducing gradients over ranks, which `all_reduce` does once per step."""
         return nullcontext()
 
     def unscale(self) -> bool:
-        """Undoes the factor of a gradient scaler; returns whether there is one, which skips infinite gradients."""
+        """Unscales gradients; returns whether there is a gradient scaler, which skips steps with infinite gradients."""
         return False
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replaces tensors by their sums over processes, where there are several."""
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
+        """Replaces tensors with their sums over ranks; does nothing with a single process."""
 
     def step(self) -> None:
-        """Makes a step of the optimizer and of its schedule."""
+        """Steps the optimizer and its schedule."""
         self._optimizer.step()
         if self._schedule is not None:
             self._schedule.step()
         self._steps += 1
 
     def uninterrupted(self) -> AbstractContextManager[None]:
-        """Encloses an update of what checkpoints hold, which is made as a whole or not saved."""
+        """Protects an update of checkpointed state: it completes, or nothing is saved."""
         return nullcontext()

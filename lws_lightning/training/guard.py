@@ -1,4 +1,4 @@
-"""What is said of a step whose losses or gradients are not finite."""
+"""Error messages for losses and gradients that are not finite."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,43 +7,43 @@ from torch import Tensor, nn
 
 from lws_lightning.sharing import TaskNetworks
 
-__all__ = ["NonFiniteError", "describe_gradient", "describe_losses"]
+__all__ = ["NonFiniteError", "non_finite_gradient_message", "non_finite_loss_message"]
 
-_REMEDY = "The weights are those of the step before. Try a lower model.lr or model.clip_grad_norm"
+_REMEDY = "The weights are those of the previous step. Try a lower model.lr or model.clip_grad_norm"
 
 
 class NonFiniteError(RuntimeError):
-    """A loss or gradient was infinite or NaN; nothing of it has reached pi, theta or Adam's state."""
+    """A loss or gradient is infinite or NaN; pi, the weights and Adam's state are unchanged."""
 
 
-def describe_losses(names: Sequence[str], phase: str, step: int) -> str:
-    """Says which tasks' losses are not finite, on the NES or the SGD batch."""
+def non_finite_loss_message(names: Sequence[str], phase: str, step: int) -> str:
+    """Names the tasks whose losses are not finite, on the NES or the SGD batch."""
     return (
         f"Step {step}: the loss of task {_quoted(names)} on the {phase} batch is not finite. "
-        f"{_REMEDY}, and look at the images of the task."
+        f"{_REMEDY}, and check the images of the task."
     )
 
 
-def describe_gradient(
+def non_finite_gradient_message(
     network: TaskNetworks, population: Tensor | None, tasks: Sequence[int], task_names: Sequence[str], step: int
 ) -> str:
-    """Says which tasks use weights whose gradient is not finite.
+    """Names the tasks that use weights whose gradient is not finite.
 
     Args:
-        network: Has the gradients.
-        population: `(S, L, T')` int64, or None where no assignment describes the sharing.
+        network: The networks, with gradients.
+        population: `(S, L, T')` int64, or None if no assignment describes the sharing.
         tasks: The T' tasks in training.
-        task_names: Of all T tasks.
-        step: Of the run.
+        task_names: Names of all T tasks.
+        step: The training step.
     """
     names = set()
     for assignment in [None] if population is None else population:
-        of_all = None
+        full_assignment = None
         if assignment is not None:
-            of_all = torch.zeros(len(assignment), len(task_names), dtype=torch.int64)
-            of_all[:, list(tasks)] = assignment
+            full_assignment = torch.zeros(len(assignment), len(task_names), dtype=torch.int64)
+            full_assignment[:, list(tasks)] = assignment
         for task in tasks:
-            if not _finite_gradients(network.task_parameters(of_all, task)):
+            if not _finite_gradients(network.task_parameters(full_assignment, task)):
                 names.add(task_names[task])
     return f"Step {step}: the gradient of weights that task {_quoted(sorted(names))} uses is not finite. {_REMEDY}."
 

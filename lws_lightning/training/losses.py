@@ -10,10 +10,10 @@ __all__ = ["task_losses"]
 
 
 def task_losses(logits: Sequence[Tensor], labels: Tensor) -> Tensor:
-    """Computes the mean cross-entropy over each task's batch under each assignment.
+    """Computes the mean cross-entropy of each task's batch under each assignment.
 
     Args:
-        logits: For each of T tasks `(S, B, classes_t)`, of any floating point dtype.
+        logits: For each of T tasks `(S, B, classes_t)`, floating point.
         labels: `(T, B)` int64.
 
     Returns:

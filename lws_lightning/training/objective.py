@@ -1,4 +1,4 @@
-"""What is minimised: the losses of the tasks, and how much each of them counts."""
+"""The training objective: task losses and their weights."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,17 @@ from lws_lightning.training.losses import task_losses
 __all__ = ["LossWeights", "Objective", "normalised_weights"]
 
 LossWeights = dict[str, float] | list[float] | None
-"""By task name (a task that is not named weighs 1), or one for each task in order; None: all alike."""
+"""By task name (1 for tasks not named), or a list in task order; None: equal weights."""
 
 
 class Objective(nn.Module):
-    """The mean over assignments and tasks of the cross-entropy, each task's times its loss weight.
+    """The mean cross-entropy over assignments and tasks, weighted by the tasks' loss weights.
 
-    A subclass may measure a task by another loss (`losses`), or minimise something else of the losses (`forward`).
+    A subclass may use another loss (`losses`), or minimise another function of the losses (`forward`).
 
     Args:
         num_tasks: T.
-        loss_weights: `(T,)` with a mean of 1; None: all tasks count alike.
+        loss_weights: `(T,)` with a mean of 1; None: equal weights.
     """
 
     def __init__(self, num_tasks: int, loss_weights: Tensor | None = None) -> None:
@@ -31,7 +31,7 @@ class Objective(nn.Module):
         self.loss_weights = loss_weights
 
     def losses(self, logits: Sequence[Tensor], labels: Tensor, tasks: Sequence[int]) -> Tensor:
-        """Computes the losses that assignments are ranked by and that are logged.
+        """Computes the losses used for ranking assignments and for logging.
 
         Args:
             logits: For each of T' tasks `(S, B, classes_t)`.
@@ -50,26 +50,26 @@ class Objective(nn.Module):
         return losses * self.loss_weights[list(tasks)].to(losses)
 
     def forward(self, losses: Tensor, tasks: Sequence[int]) -> Tensor:
-        """Returns what is minimised in the mean, `(S, T')`, from the losses of T' tasks."""
+        """Maps the losses `(S, T')` of T' tasks to the values `(S, T')` whose mean is minimised."""
         return self.weigh(losses, tasks)
 
     def details(self, task_names: Sequence[str]) -> dict[str, Any]:
-        """Returns what a record should say of it, as plain values."""
+        """Returns what a record stores about the objective, as plain values."""
         return {}
 
 
 def normalised_weights(loss_weights: LossWeights, task_names: Sequence[str]) -> Tensor | None:
-    """Checks the option `loss_weights` and scales the weights to a mean of 1.
+    """Validates the option `loss_weights` and scales the weights to a mean of 1.
 
     Args:
-        loss_weights: Positive numbers. Only their ratios count.
+        loss_weights: Positive numbers; only their ratios matter.
         task_names: Names of the T tasks.
 
     Returns:
-        `(T,)` float64 with a mean of 1; None if all are equal, so that nothing is multiplied at all.
+        `(T,)` float64 with a mean of 1; None if all are equal.
 
     Raises:
-        ValueError: If a name is no task's, the number of weights is not T, or one is not positive and finite.
+        ValueError: If a name is not a task's, the number of weights is not T, or a weight is not positive and finite.
     """
     if loss_weights is None:
         return None
@@ -95,6 +95,6 @@ def normalised_weights(loss_weights: LossWeights, task_names: Sequence[str]) -> 
             )
     if len(set(weights)) == 1:
         return None
-    largest = max(weights)  # first, so that no sum overflows
+    largest = max(weights)  # divide by it first, so that no sum overflows
     scaled = torch.tensor([weight / largest for weight in weights], dtype=torch.float64)
     return scaled / scaled.mean()

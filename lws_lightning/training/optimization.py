@@ -1,4 +1,4 @@
-"""The update of the weights: gradients for every weight, their norm, a schedule."""
+"""Gradients, their norm, learning rate schedules and parameter groups."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -10,17 +10,17 @@ from torch import Tensor, nn
 from lws_lightning.sharing import TaskNetworks
 from lws_lightning.training.objective import Objective
 
-__all__ = ["LRSchedule", "clear_gradients", "lr_factor", "obey_schedule", "parameter_groups", "total_norm"]
+__all__ = ["LRSchedule", "apply_schedule", "gradient_norm", "lr_factor", "parameter_groups", "zero_gradients"]
 
 LRSchedule = Literal["constant", "linear", "cosine"]
-"""How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step."""
+"""The learning rate after the warm-up: constant, or decaying to 0 at the last step."""
 
 
-def clear_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Gives every parameter a gradient of zeros.
+def zero_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Sets the gradient of every parameter to zero.
 
-    So a weight that no assignment of this step uses has the gradient zero, not none, and Adam's momentum still moves
-    it. The paper does not say; the authors' program does the same.
+    A weight that no assignment of this step uses then has a zero gradient instead of none, so that Adam's momentum
+    still moves it. The paper does not say; the authors' program does the same.
     """
     existing = []
     for parameter in parameters:
@@ -32,15 +32,15 @@ def clear_gradients(parameters: Iterable[nn.Parameter]) -> None:
         torch._foreach_zero_(existing)
 
 
-def total_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     """Returns the Euclidean norm of all gradients together; not finite if any gradient is not."""
     return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
 
 
 def lr_factor(schedule: LRSchedule, warmup_steps: int, total_steps: int) -> Callable[[int], float]:
-    """Returns the factor of the learning rate as a function of the training steps done.
+    """Returns the learning rate factor as a function of the number of completed steps.
 
-    It rises linearly over `warmup_steps`, then stays at 1 or falls to 0 at `total_steps`.
+    It rises linearly over `warmup_steps`, then stays at 1 or decays to 0 at `total_steps`.
     """
 
     def factor(step: int) -> float:
@@ -54,8 +54,8 @@ def lr_factor(schedule: LRSchedule, warmup_steps: int, total_steps: int) -> Call
     return factor
 
 
-def obey_schedule(schedule: torch.optim.lr_scheduler.LambdaLR) -> None:
-    """Gives the next step the rate that a schedule says, also where the optimizer's state is another run's."""
+def apply_schedule(schedule: torch.optim.lr_scheduler.LambdaLR) -> None:
+    """Applies the schedule to the next step, even if the optimizer state is from another run."""
     groups = zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True)
     for group, base, factor in groups:
         group["lr"] = base * factor(schedule.last_epoch)
@@ -64,20 +64,20 @@ def obey_schedule(schedule: torch.optim.lr_scheduler.LambdaLR) -> None:
 def parameter_groups(
     network: TaskNetworks, objective: Objective, lr: float, gate_lr: float, weight_decay: float
 ) -> list[dict[str, Any]]:
-    """Returns the groups of an optimizer, each with `params`, `lr` and `weight_decay`.
+    """Returns the parameter groups of an optimizer, each with `params`, `lr` and `weight_decay`.
 
-    Weight decay leaves gates and what the objective trains alone, for a value of 0 means something there.
+    Gates and the objective's parameters get no weight decay, because 0 is not a neutral value for them.
 
     Args:
-        network: Its weights and gates.
-        objective: Its parameters.
+        network: Provides weights and gates.
+        objective: Provides its own parameters.
         lr: The learning rate of weights and objective.
-        gate_lr: That of gates.
-        weight_decay: That of weights.
+        gate_lr: The learning rate of gates.
+        weight_decay: The weight decay of weights.
     """
     gates = network.gate_parameters()
-    known = {id(gate) for gate in gates}
-    weights = [p for p in network.parameters() if p.requires_grad and id(p) not in known]
+    gate_ids = {id(gate) for gate in gates}
+    weights = [p for p in network.parameters() if p.requires_grad and id(p) not in gate_ids]
     groups = [
         (weights, lr, weight_decay),
         ([gate for gate in gates if gate.requires_grad], gate_lr, 0.0),

@@ -1,8 +1,8 @@
-"""How the processes of one run divide a step between them, and what they have to agree on.
+"""How the processes (ranks) of a run divide a step, and what must be equal among them.
 
-Every process ("rank") draws the same populations, because these are a function of seed and step, and adds up the same
-sums: the losses that move pi, and the gradients and statistics that move the weights. So pi, the weights, Adam's state
-and the running statistics are the same everywhere without ever being sent.
+All ranks draw the same populations, which are a function of seed and step, and compute the same sums: the losses that
+update pi, and the gradients and statistics that update the weights. Therefore pi, the weights, Adam's state and the
+running statistics are equal on all ranks without being communicated.
 """
 
 import hashlib
@@ -21,13 +21,13 @@ __all__ = ["Ranks", "require_equal"]
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of the run.
+    """This process's rank, and how ranks divide a step.
 
     Attributes:
         rank: In `[0, world_size)`.
         world_size: W.
-        distribute: `examples`: each rank has its own B images of every task. `tasks`: all have the same batch, and each
-            computes some of its tasks.
+        distribute: `examples`: each rank has its own B images of every task. `tasks`: all ranks have the same batch,
+            and each computes some of the tasks.
     """
 
     rank: int = 0
@@ -36,60 +36,60 @@ class Ranks:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether there is more than one process."""
+        """Whether there is more than one rank."""
         return self.world_size > 1
 
     @property
     def weight(self) -> float:
-        """By what a rank's values count in the sum over ranks: means over its own images 1/W, else 1."""
+        """The weight of a rank's values in a sum over ranks: 1/W for means over its own images, else 1."""
         return 1 / self.world_size if self.distribute == "examples" else 1.0
 
     def tasks(self, num_tasks: int) -> range:
-        """Returns the positions of the tasks that this rank computes, of T' in training; maybe none."""
+        """Returns which of the T' tasks in training this rank computes, by position; possibly none."""
         if not self.is_distributed or self.distribute == "examples":
             return range(num_tasks)
         first = [rank * num_tasks // self.world_size for rank in (self.rank, self.rank + 1)]
         return range(*first)
 
-    def own_passes(self, passes: Sequence[PopulationPass], num_tasks: int) -> list[PopulationPass]:
-        """Returns the parts of a step's passes that this rank computes."""
-        own = self.tasks(num_tasks)
-        parts = []
-        for each in passes:
-            tasks = range(max(own.start, each.tasks.start), min(own.stop, each.tasks.stop))
+    def passes_of_rank(self, passes: Sequence[PopulationPass], num_tasks: int) -> list[PopulationPass]:
+        """Restricts the passes of a step to the tasks that this rank computes."""
+        own_tasks = self.tasks(num_tasks)
+        own_passes = []
+        for full in passes:
+            tasks = range(max(own_tasks.start, full.tasks.start), min(own_tasks.stop, full.tasks.stop))
             if tasks:
-                parts.append(PopulationPass(tasks, each.rows))
-        return parts
+                own_passes.append(PopulationPass(tasks, full.rows))
+        return own_passes
 
-    def total(self, values: Tensor) -> Tensor:
-        """Returns the sum over ranks of their values, each weighted by `weight`; the values where there is one."""
+    def weighted_sum(self, values: Tensor) -> Tensor:
+        """Returns the sum of the ranks' values times `weight`; the values themselves with a single rank."""
         if not self.is_distributed:
             return values
         values = values * self.weight
         distributed.all_reduce(values)
         return values
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replaces tensors by their sums over ranks, in one all-reduce of one buffer of at least float32."""
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
+        """Replaces tensors with their sums over ranks, in a single all-reduce in at least float32."""
         dtype = torch.float32
         for tensor in tensors:
             dtype = torch.promote_types(dtype, tensor.dtype)
         flat = torch.cat([tensor.reshape(-1).to(dtype) for tensor in tensors])
         distributed.all_reduce(flat)
-        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
-        for tensor, part in zip(tensors, parts, strict=True):
-            tensor.copy_(part.view(tensor.shape))
+        summed = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, total in zip(tensors, summed, strict=True):
+            tensor.copy_(total.view(tensor.shape))
 
 
 def require_equal(values: Mapping[str, Any], device: torch.device) -> None:
-    """Compares values of all ranks.
+    """Checks that values are equal on all ranks.
 
     Args:
-        values: Plain values, tensors, or nested mappings and sequences of them, by name; the same names everywhere.
-        device: Where the process group can send tensors from.
+        values: Plain values, tensors, or nested mappings and sequences of them, by name; the same names on all ranks.
+        device: A device whose tensors the process group can send.
 
     Raises:
-        ValueError: On every rank, if a value differs; names which.
+        ValueError: On every rank, if a value differs; the message names it.
     """
     if not distributed.is_initialized() or distributed.get_world_size() == 1:
         return
@@ -97,10 +97,10 @@ def require_equal(values: Mapping[str, Any], device: torch.device) -> None:
     extremes = torch.stack([digests, -digests])
     distributed.all_reduce(extremes, op=distributed.ReduceOp.MAX)
     differ = (extremes[0] != -extremes[1]).tolist()
-    names = [name for name, different in zip(values, differ, strict=True) if different]
+    names = [name for name, differs in zip(values, differ, strict=True) if differs]
     if names:
         raise ValueError(
-            f"The processes of this run do not agree: {', '.join(names)} differ between them, so that they would train "
+            f"The processes of this run do not agree: {', '.join(names)} differ between them, so they would train "
             "different networks. Start all of them with the same options, seed_everything and checkpoint."
         )
 

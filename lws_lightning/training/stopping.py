@@ -1,4 +1,4 @@
-"""Early stopping of each task by itself."""
+"""Early stopping of individual tasks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,21 +14,22 @@ __all__ = ["EarlyStopping"]
 class EarlyStopping(nn.Module):
     """Keeps each task's network at the step of its lowest validation error, and stops tasks that no longer improve.
 
-    A task whose error is strictly lower than ever before has its weights and running statistics copied to `best`. After
-    `patience` evaluations without that it is stopped: it gets no batch, and weights that only stopped tasks use get no
-    gradient and no step of Adam. Weights that it shares with others move on; its network in `best` does not.
+    When a task's error is strictly lower than ever before, its weights and running statistics are copied to `best`.
+    After `patience` evaluations without improvement the task is stopped: it gets no batch, and weights that only
+    stopped tasks use get no gradient and no Adam step. Weights that it shares with other tasks continue to change; its
+    network in `best` does not.
 
     Args:
-        best: Networks with weights of its own for each task (see `MultiTaskNetwork.unshared`).
+        best: Networks with separate weights for each task (see `MultiTaskNetwork.unshared`).
         patience: Evaluations without a lower error after which a task is stopped; at least 1.
 
     Attributes:
-        best: The same, with the best weights of each task that has been evaluated.
+        best: The same networks, with the best weights of each evaluated task.
         best_wrong: `(T,)` int64, wrong predictions at the best evaluation, -1 before the first.
         best_step: `(T,)` int64, the step of that evaluation, -1 before the first.
         waited: `(T,)` int64, evaluations since then.
-        judged_step: Int64, the step of the last evaluation that was taken into account; the same one made again after a
-            stop is not.
+        judged_step: Int64, the step of the last evaluation taken into account, so that an evaluation repeated after an
+            interruption is not counted twice.
     """
 
     best_wrong: Tensor
@@ -49,7 +50,7 @@ class EarlyStopping(nn.Module):
 
     @property
     def best_assignment(self) -> Tensor:
-        """The assignment that `best` is used with, `(L, T)`: copy t for task t."""
+        """The assignment of `best`, `(L, T)`: copy t for task t."""
         return torch.arange(self.num_tasks).repeat(len(self.best.layers), 1)
 
     def tasks_in_training(self) -> list[int]:
@@ -61,7 +62,7 @@ class EarlyStopping(nn.Module):
         return int(self.best_step[task]) >= 0
 
     def drop_gradients(self, network: TaskNetworks, assignment: Tensor) -> None:
-        """Takes the gradients away of weights that only stopped tasks use, so that Adam leaves them as they are."""
+        """Removes the gradients of weights that only stopped tasks use, so that Adam does not change them."""
         training = self.tasks_in_training()
         used = {id(weights) for task in training for weights in network.task_parameters(assignment, task)}
         for task in set(range(self.num_tasks)) - set(training):
@@ -81,20 +82,20 @@ class EarlyStopping(nn.Module):
 
         Args:
             network: The networks that were evaluated.
-            assignment: `(L, T)`, what they were evaluated under.
-            counts: `(T, 2)` int64, how many images of each task were evaluated, and how many predictions were wrong.
-            step: Of the evaluation.
-            task_names: Of the T tasks.
+            assignment: `(L, T)`, the assignment they were evaluated under.
+            counts: `(T, 2)` int64, the numbers of evaluated images and wrong predictions of each task.
+            step: The step of the evaluation.
+            task_names: Names of the T tasks.
 
         Returns:
-            Sentences about the tasks that stop now.
+            Messages about the tasks that stop now.
 
         Raises:
             ValueError: If a task in training has no images.
         """
         missing = [task_names[task] for task in self.tasks_in_training() if int(counts[task, 0]) == 0]
         if missing:
-            raise ValueError(f"Early stopping needs validation images of every task; there are none of {missing}.")
+            raise ValueError(f"Early stopping needs validation images of every task, but {missing} have none.")
         if int(self.judged_step) == step:
             return []
         self.judged_step.fill_(step)
@@ -106,14 +107,14 @@ class EarlyStopping(nn.Module):
                 if int(self.waited[task]) == self.patience:
                     stopped.append(f"{task_names[task]} stops; its best step was {int(self.best_step[task])}.")
                 continue
-            kept, current = self.best.task_modules(self.best_assignment, task), network.task_modules(assignment, task)
-            for ours, theirs in zip(kept, current, strict=True):
-                ours.load_state_dict(theirs.state_dict())
+            saved, current = self.best.task_modules(self.best_assignment, task), network.task_modules(assignment, task)
+            for target, source in zip(saved, current, strict=True):
+                target.load_state_dict(source.state_dict())
             self.best_wrong[task], self.best_step[task], self.waited[task] = wrong, step, 0
         return stopped
 
     def details(self, task_names: Sequence[str]) -> dict[str, Any]:
-        """Returns by task the best step, the wrong predictions there (None before an evaluation), and `stopped`."""
+        """Returns, by task, `best_step`, its `wrong` predictions (both None before an evaluation), and `stopped`."""
         training = set(self.tasks_in_training())
         steps, wrong = self.best_step.tolist(), self.best_wrong.tolist()
         return {

@@ -1,4 +1,4 @@
-"""The update of the weights: gradients of the mean loss over a population and the tasks, a guard, one step."""
+"""The weight update: gradients of the mean loss over a population and the tasks, checks, one step."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,38 +11,35 @@ from lws_lightning.randomness import seed_for
 from lws_lightning.sharing import PopulationPass, TaskNetworks
 from lws_lightning.training.averaging import decay_at, update_average
 from lws_lightning.training.engine import Engine
-from lws_lightning.training.guard import NonFiniteError, describe_gradient, describe_losses
+from lws_lightning.training.guard import NonFiniteError, non_finite_gradient_message, non_finite_loss_message
 from lws_lightning.training.objective import Objective
-from lws_lightning.training.optimization import clear_gradients, total_norm
+from lws_lightning.training.optimization import gradient_norm, zero_gradients
 from lws_lightning.training.ranks import Ranks
 from lws_lightning.training.stopping import EarlyStopping
 
 __all__ = ["Observer", "WeightUpdate", "to_inputs"]
 
 Observer = Callable[[Sequence[Tensor], Tensor, range], None]
-"""Called with the logits of a pass, for each of its tasks `(S, B, classes)`, their labels, and their positions."""
+"""Called with a pass's logits (`(S, B, classes)` for each task), labels, and the positions of its tasks."""
 
 
 class WeightUpdate:
-    """Computes the losses of populations, and moves the weights by the gradient of their mean.
+    """Computes the losses of populations, and updates the weights by the gradient of their mean.
 
-    A training step calls `gradients`, which changes nothing that a checkpoint holds, and then `apply`.
+    A training step calls `gradients`, which changes no checkpointed state, and then `apply`.
 
     Args:
         network: The networks of T tasks.
-        objective: What is minimised.
-        engine: Makes backward passes and optimizer steps.
-        task_names: Of the T tasks, for messages.
+        objective: The training objective.
+        engine: Runs backward passes and optimizer steps.
+        task_names: Names of the T tasks, for messages.
         seed: For the masks of random layers.
-        clip_grad_norm: Largest norm of the gradient of all weights together; None: no limit.
+        clip_grad_norm: Maximum norm of the gradient of all weights together; None: no clipping.
         max_images_per_pass: See `MultiTaskMethod`; None: one pass.
-        average: An average of the weights that follows them; None: there is none.
-        ema_decay: How much of itself the average keeps in a step.
-        stopping: Which tasks have stopped, where the assignment is fixed; None: all train throughout.
-        penalty: Returns what is minimised besides, a scalar, or None.
-
-    Attributes:
-        network, objective, engine, seed: As given.
+        average: Networks that hold the moving average of the weights; None: no averaging.
+        ema_decay: The decay of the average.
+        stopping: Early stopping of tasks under a fixed assignment; None: no early stopping.
+        penalty: Returns a scalar to minimise besides the objective, or None.
     """
 
     def __init__(
@@ -70,16 +67,16 @@ class WeightUpdate:
 
     @property
     def step(self) -> int:
-        """How many steps have been made."""
+        """The number of completed steps."""
         return self.engine.steps
 
     @property
     def ranks(self) -> Ranks:
-        """This process among those of the run."""
+        """This process's rank."""
         return self.engine.ranks
 
     def parameters(self) -> list[nn.Parameter]:
-        """Returns the parameters that are trained: the weights, then those of the objective."""
+        """Returns the trained parameters: the weights, then those of the objective."""
         weights = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         return [*weights, *self.objective.parameters()]
 
@@ -98,11 +95,11 @@ class WeightUpdate:
             `(S, T)` on the CPU.
 
         Raises:
-            NonFiniteError: If one is not finite.
+            NonFiniteError: If a loss is not finite.
         """
         tasks = range(len(self.task_names))
         with torch.no_grad(), self.network.evaluating():
-            losses = self.ranks.total(self.losses(batch, population, tasks)).cpu()
+            losses = self.ranks.weighted_sum(self.losses(batch, population, tasks)).cpu()
         self._refuse_non_finite(losses, tasks, "NES")
         return losses
 
@@ -116,13 +113,13 @@ class WeightUpdate:
     ) -> Tensor:
         """Computes the gradient of the mean loss over a population and the tasks (Algorithm 1, StepSGD).
 
-        Nothing that a checkpoint holds has changed when this returns or raises.
+        Checkpointed state is unchanged when this returns or raises.
 
         Args:
-            batch: B images of each of the T tasks; those of stopped tasks are left out.
-            population: `(S, L, T)` int64; None where no assignment describes the sharing, and S is 1.
-            observe: Sees the logits of every pass.
-            rescale: Changes the gradients in place, where a method wants others than those of the mean loss.
+            batch: B images of each of the T tasks; those of stopped tasks are ignored.
+            population: `(S, L, T)` int64; None if no assignment describes the sharing; S is then 1.
+            observe: Called with the logits of every pass.
+            rescale: Rescales the gradients of the mean loss in place.
 
         Returns:
             Losses `(S, T')` of the T' tasks in training, detached.
@@ -130,40 +127,42 @@ class WeightUpdate:
         Raises:
             NonFiniteError: If a loss or gradient is not finite.
         """
-        tasks, of_all_tasks = self.tasks_in_training(), population
+        tasks, full_population = self.tasks_in_training(), population
         if len(tasks) < len(self.task_names):
             batch = TaskBatch(batch.images[tasks], batch.labels[tasks])
             population = None if population is None else population[:, :, tasks]
         parameters, ranks = self.parameters(), self.ranks
-        clear_gradients(parameters)
+        zero_gradients(parameters)
         self.network.discard_running_stats()
-        own_images = ranks.rank if ranks.distribute == "examples" else 0
-        self.network.draw_by(partial(seed_for, self.seed, "masks", self.step, own_images))
+        mask_stream = ranks.rank if ranks.distribute == "examples" else 0
+        self.network.seed_random_layers(partial(seed_for, self.seed, "masks", self.step, mask_stream))
         with self.engine.local_backward():
             losses = self.losses(batch, population, tasks, backward=True, observe=observe)
             penalty = None if self._penalty is None else self._penalty()
             if penalty is not None and ranks.rank == 0:  # once in the sum over ranks
                 self.engine.backward(penalty)
-            if not ranks.tasks(len(tasks)):  # a gradient scaler insists on having scaled something
+            if not ranks.tasks(len(tasks)):  # a gradient scaler fails if it has scaled nothing
                 self.engine.backward(parameters[0].sum() * 0)
         if ranks.is_distributed:
-            self._add_up_ranks(ranks, parameters, losses)
-        # What is checked from here on is the same on all ranks, so that all of them raise or none.
+            self._sum_over_ranks(ranks, parameters, losses)
+        # All checks from here on see the same values on all ranks, so that either all of them raise or none.
         self._refuse_non_finite(losses, tasks, "SGD")
         scaled = self.engine.unscale()
         if rescale is not None:
             rescale()
-        if self.stopping is not None and of_all_tasks is not None:
-            self.stopping.drop_gradients(self.network, of_all_tasks[0])
-        norm = total_norm(parameters)
+        if self.stopping is not None and full_population is not None:
+            self.stopping.drop_gradients(self.network, full_population[0])
+        norm = gradient_norm(parameters)
         if not scaled and not bool(torch.isfinite(norm)):
-            raise NonFiniteError(describe_gradient(self.network, population, tasks, self.task_names, self.step))
+            raise NonFiniteError(
+                non_finite_gradient_message(self.network, population, tasks, self.task_names, self.step)
+            )
         if self.clip_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
         return losses
 
     def apply(self) -> None:
-        """Moves running statistics, weights and their average by what `gradients` has found, as a whole."""
+        """Updates running statistics, weights and their average from the last `gradients`, as one transaction."""
         with self.engine.uninterrupted():
             self.network.commit_running_stats()
             self.engine.step()
@@ -187,16 +186,16 @@ class WeightUpdate:
     ) -> Tensor:
         """Computes the losses of a population in passes of at most `max_images_per_pass`.
 
-        Of several ranks each computes its own part: the losses on its own images, or zeros for the tasks of the others.
-        So does the gradient: their sum over ranks is that of the mean loss.
+        With multiple ranks, each computes its share: the losses on its own images, or zeros for the other ranks' tasks.
+        The same holds for gradients: their sum over ranks is the gradient of the mean loss.
 
         Args:
             batch: B images of each of T' tasks.
             population: `(S, L, T')` int64, or None.
             tasks: The T' tasks; None: all.
-            backward: Whether to add the gradient of their mean to the gradients of the weights. The activations of a
-                pass are freed before the next one.
-            observe: Sees the logits of every pass.
+            backward: Whether to accumulate the gradient of their mean. The activations of a pass are freed before the
+                next pass.
+            observe: Called with the logits of every pass.
 
         Returns:
             `(S, T')`, detached.
@@ -207,30 +206,32 @@ class WeightUpdate:
         tasks = range(len(self.task_names)) if tasks is None else tasks
         ranks, num_tasks = self.ranks, len(tasks)
         own = ranks.tasks(num_tasks)
-        images = self._own_inputs(batch.images, own)
+        images = self._inputs_of(batch.images, own)
         passes = self.network.passes(population, images.shape[1], self.max_images_per_pass)
         whole = len(passes) == 1 and len(own) == num_tasks
         size = 1 if population is None else len(population)
         dtype = torch.promote_types(images.dtype, torch.float32)
         losses = torch.zeros(size, num_tasks, dtype=dtype, device=images.device)
-        for part in passes if whole else ranks.own_passes(passes, num_tasks):
-            labels = batch.labels[part.tasks.start : part.tasks.stop]
-            logits = self._run(images, population, tasks, None if whole else part)
-            numbers = [tasks[position] for position in part.tasks]
-            found = self.objective.losses(logits, labels, numbers)
+        for population_pass in passes if whole else ranks.passes_of_rank(passes, num_tasks):
+            labels = batch.labels[population_pass.tasks.start : population_pass.tasks.stop]
+            logits = self._run(images, population, tasks, None if whole else population_pass)
+            task_numbers = [tasks[position] for position in population_pass.tasks]
+            pass_losses = self.objective.losses(logits, labels, task_numbers)
             if observe is not None:
-                observe(logits, labels, part.tasks)
+                observe(logits, labels, population_pass.tasks)
             if backward:
-                self._backward(found, numbers, size * num_tasks, whole)
+                self._backward(pass_losses, task_numbers, size * num_tasks, whole)
             if whole:
-                return found.detach()
-            losses[list(part.rows), part.tasks.start : part.tasks.stop] = found.detach()
+                return pass_losses.detach()
+            rows, columns = list(population_pass.rows), population_pass.tasks
+            losses[rows, columns.start : columns.stop] = pass_losses.detach()
         return losses
 
     def _backward(self, losses: Tensor, tasks: Sequence[int], count: int, whole: bool) -> None:
-        """Adds the gradient of a pass's part of the mean over `count` losses.
+        """Accumulates the gradient of a pass's contribution to the mean over `count` losses.
 
-        With tasks that have stopped the mean over the others is scaled to the sum over T, whoever has stopped.
+        With stopped tasks, the mean over the others is scaled to the sum over T, so that it does not depend on which
+        tasks have stopped.
         """
         minimised = self.objective(losses, tasks)
         in_training = len(self.tasks_in_training()) if self.stopping is not None else len(self.task_names)
@@ -241,14 +242,14 @@ class WeightUpdate:
         self.engine.backward(mean)
 
     def _run(
-        self, images: Tensor, population: Tensor | None, tasks: Sequence[int], part: PopulationPass | None
+        self, images: Tensor, population: Tensor | None, tasks: Sequence[int], population_pass: PopulationPass | None
     ) -> list[Tensor]:
         if len(tasks) == len(self.task_names):
-            return self.network(images, population, part=part)  # type: ignore[no-any-return]
-        return self.network(images, population, tasks=tasks, part=part)  # type: ignore[no-any-return]
+            return self.network(images, population, population_pass=population_pass)  # type: ignore[no-any-return]
+        return self.network(images, population, tasks=tasks, population_pass=population_pass)  # type: ignore[no-any-return]
 
-    def _own_inputs(self, images: Tensor, tasks: range) -> Tensor:
-        """Returns the input of the networks for the tasks at some positions; what stands at the others is undefined."""
+    def _inputs_of(self, images: Tensor, tasks: range) -> Tensor:
+        """Returns the networks' inputs for the tasks at the given positions; the values at others are undefined."""
         if len(tasks) == len(images):
             return to_inputs(images, self.network.dtype)
         computed = to_inputs(images[tasks.start : tasks.stop], self.network.dtype)
@@ -256,14 +257,14 @@ class WeightUpdate:
         inputs[tasks.start : tasks.stop] = computed
         return inputs
 
-    def _add_up_ranks(self, ranks: Ranks, parameters: Sequence[nn.Parameter], losses: Tensor) -> None:
-        """Replaces gradients, losses and what the batch normalisations have seen by those of all ranks."""
+    def _sum_over_ranks(self, ranks: Ranks, parameters: Sequence[nn.Parameter], losses: Tensor) -> None:
+        """Replaces gradients, losses and collected batch statistics with their sums over ranks."""
         losses.mul_(ranks.weight)
         norms = list(self.network.norms())
-        seen = [norm.pending(ranks.weight) for norm in norms]
+        pending = [norm.pending(ranks.weight) for norm in norms]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        self.engine.add_up([*gradients, losses, *seen])
-        for norm, statistics in zip(norms, seen, strict=True):
+        self.engine.all_reduce([*gradients, losses, *pending])
+        for norm, statistics in zip(norms, pending, strict=True):
             norm.replace_pending(statistics)
 
     def _refuse_non_finite(self, losses: Tensor, tasks: Sequence[int], phase: str) -> None:
@@ -272,10 +273,10 @@ class WeightUpdate:
             return
         columns = zip(tasks, bad.any(0).tolist(), strict=True)
         names = [self.task_names[task] for task, is_bad in columns if is_bad]
-        raise NonFiniteError(describe_losses(names, phase, self.step))
+        raise NonFiniteError(non_finite_loss_message(names, phase, self.step))
 
 
 def to_inputs(images: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turns images into a network's input: bytes are scaled to [0, 1] (paper, section "Experiments")."""
+    """Converts images to a network's input: bytes are scaled to [0, 1] (paper, section "Experiments")."""
     inputs = images.to(dtype)
     return inputs.div_(255) if images.dtype == torch.uint8 else inputs

@@ -29,7 +29,7 @@ class Unknown(ParallelStrategy):
         (FSDPStrategy(), "FSDPStrategy cannot work"),
         (ModelParallelStrategy(), "ModelParallelStrategy cannot work"),
         (object.__new__(DeepSpeedStrategy), "DeepSpeedStrategy cannot work"),  # its package is not installed
-        (Unknown(), "Unknown is not known to work"),
+        (Unknown(), "Unknown is not supported"),
     ],
 )
 def test_strategies_that_cannot_work_are_refused(tmp_path, strategy, message):

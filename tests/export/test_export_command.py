@@ -46,7 +46,7 @@ def test_a_checkpoint_without_preprocessing_is_exported_with_a_note(trained, lws
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"--task": "groesse"}, "There is no task 'groesse'; there are: 'größe x', 'größe.x', 'größe/x'"),
+        ({"--task": "groesse"}, "There is no task 'groesse'; the tasks are: 'größe x', 'größe.x', 'größe/x'"),
         ({"--ckpt_path": "none.ckpt"}, "There is no checkpoint none.ckpt"),
         ({"--task": "all", "--out": "a_file"}, r"--out a_file is a file, but there are 3 tasks"),
     ],

@@ -1,4 +1,4 @@
-"""Checkpoints and states of runs that tests of whole runs share."""
+"""Checkpoints and states of runs, shared by tests of whole runs."""
 
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
@@ -14,7 +14,7 @@ def checkpointing(tmp_path, **options):
 
 
 class Recorder(Callback):
-    """Counts evaluations and keeps the state after every step."""
+    """Counts evaluations and records the state after every step."""
 
     def __init__(self):
         self.states, self.evaluations = {}, []

@@ -1,4 +1,4 @@
-"""Small runs that the tests of the methods share."""
+"""Small runs shared by the tests of the methods."""
 
 import json
 
@@ -32,7 +32,7 @@ def fixed(data, sharing="full", **options):
 
 
 def state_of(module, trainer=None):
-    """Everything that a checkpoint must bring back, as a flat dict of tensors."""
+    """Everything that a checkpoint must restore, as a flat dict of tensors."""
     state = {key: value.clone() for key, value in module.state_dict().items()}
     if trainer is not None:
         for number, moments in trainer.optimizers[0].state_dict()["state"].items():
@@ -85,7 +85,7 @@ def losses_and_gradients(module, batch, population=None):
 
 
 def assert_resumes_bit_for_bit(kind, tmp_path, quiet_trainer, data_options=None, **options):
-    """Two steps, a checkpoint and two steps are four steps."""
+    """Two steps, a checkpoint and two more steps equal four steps."""
 
     def run(name, steps, **fit):
         data = digits(**(data_options or {}))

@@ -1,4 +1,4 @@
-"""Runs that are stopped at a given moment in a given way, and what is left of them."""
+"""Runs that are stopped at a given moment in a given way, and what they leave."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ STEPS, INTERVAL = 8, 3  # the last step is no multiple of the interval
 IN_STEP, IN_EVALUATION = 4, 6
 MOMENTS = ("nes", "gradient", "update", "before_step", "after_step", "evaluation", "evaluation_end", "saving")
 STATUS = {"SIGINT": 1, "SIGTERM": 143, "SIGUSR1": 138}
-"""Of the process; Lightning ends it with 1 after Ctrl-C, and the command `lws` with 130."""
+"""Exit status of the process; after Ctrl-C, 1 from Lightning and 130 from the command `lws`."""
 
 
 class Strike(Callback):
@@ -78,7 +78,7 @@ class Strike(Callback):
 
 
 class Evaluations(Callback):
-    """Keeps how many images each evaluation has counted, by step."""
+    """Records how many images each evaluation has counted, by step."""
 
     def __init__(self):
         self.images = {}
@@ -96,12 +96,12 @@ def saving(folder):
 
 
 def newest(folder):
-    """The checkpoint that `lws sweep` would go on from; None after a stop before the first."""
+    """The checkpoint that `lws sweep` would resume from; None if stopped before the first."""
     return newest_checkpoint(Path(folder))
 
 
 def what_is_left(folder, module, trainer, evaluations):
-    """Everything that a stopped and resumed run must have in common with an unbroken one."""
+    """Everything that must be equal in a resumed and an uninterrupted run."""
     last = torch.load(Path(folder) / "checkpoints/last.ckpt", weights_only=True)
     rows = [line.split(",") for line in (taken_folder(trainer) / "curve.csv").read_text().splitlines()]
     seconds = rows[0].index("seconds")

@@ -1,4 +1,4 @@
-"""The authors' program as a plain loop, written from its description: with its options this package computes the same.
+"""The authors' program as a plain loop, written from its description; with its options, results are equal.
 
 Of the program: the NES pass in eval mode on a batch of its own; ranks, the lowest loss best; pi moves, is clamped and
 renormalised. Then, assignment by assignment and task by task, a forward pass in train mode, which moves the running
@@ -34,7 +34,7 @@ def build(image_shape):
 
 
 class AuthorsProgram:
-    """Weights, pi and Adam's state of its own; starts where a method starts."""
+    """With its own weights, pi and Adam state; starts from a method's initial state."""
 
     def __init__(self, method):
         self.tasks = len(method.task_names)
@@ -125,7 +125,7 @@ class AuthorsProgram:
 
 
 class Recorded(Callback):
-    """What a method drew and computed in each step."""
+    """What a method draws and computes in each step."""
 
     def __init__(self):
         self.steps = []

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights beside the weights."""
+"""Exponential moving average of the weights."""
 
 import json
 
@@ -130,7 +130,7 @@ def test_a_decay_is_a_share(decay):
 
 
 class Measured(Callback):
-    """Keeps what each evaluation measured, and the weights that it measured."""
+    """Records the result of each evaluation and the weights it used."""
 
     def __init__(self):
         self.weights = {}

@@ -1,4 +1,4 @@
-"""Callbacks that cannot work are refused at the start, those that can are not."""
+"""Unsupported callbacks are refused at the start, supported ones are not."""
 
 import pytest
 from lightning.pytorch import callbacks

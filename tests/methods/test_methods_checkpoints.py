@@ -1,4 +1,4 @@
-"""Checkpoints of whole runs: what they hold, resume, loading."""
+"""Checkpoints of whole runs: contents, resume, loading."""
 
 import inspect
 import re
@@ -79,7 +79,7 @@ def test_resume_refuses_what_the_state_depends_on(tmp_path, quiet_trainer, optio
 
 
 class ShortSignature(LearnedWeightSharing):
-    """What a user derives: few options of its own."""
+    """A user's subclass with few options of its own."""
 
     def __init__(self, task_names: list, num_classes: list, image_shape: list, width: int = 2, **options):
         super().__init__(
@@ -129,7 +129,7 @@ def test_a_checkpoint_does_not_import_code_by_itself(tmp_path, quiet_trainer, mo
 
 
 def options_of(base):
-    """Names of all options of all classes of this package that are derived from `base`."""
+    """Names of all options of this package's subclasses of `base`."""
     public = [getattr(lws_lightning, name) for name in lws_lightning.__all__]
     names = set()
     for kind in (kind for kind in public if isinstance(kind, type) and issubclass(kind, base)):

@@ -1,4 +1,4 @@
-"""Schemes, objectives and early stopping go with each other, and with a method of one's own."""
+"""Schemes, objectives and early stopping combine freely, also in a user's method."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ class UncertainSharing(MultiTaskMethod):
 
 
 class FullStopping(MultiTaskMethod):
-    """Full sharing, each task stopping by itself."""
+    """Full sharing with early stopping per task."""
 
     def __init__(self, patience: int = 1, **options):
         super().__init__(Design("full_stopping", lambda b: FixedScheme(b, "full"), patience=patience), **options)
@@ -37,7 +37,7 @@ def test_uncertainty_weighting_goes_with_learned_sharing(tmp_path, quiet_trainer
 
 
 class Worse(Callback):
-    """Lets the first task's evaluations get worse and all others better."""
+    """Makes the first task's evaluations worse and all others better."""
 
     def setup(self, trainer, pl_module, stage):
         counts = pl_module.errors.compute

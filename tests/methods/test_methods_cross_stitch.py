@@ -52,7 +52,7 @@ def test_the_unit_mixes_columns_subspace_by_subspace(shape, image):
     torch.testing.assert_close(unit(inputs), expected.flatten(0, 1))
     tasks = [0, 2]
     own = torch.cat([expected[task].view(2, 2, *image)[number] for number, task in enumerate(tasks)])
-    torch.testing.assert_close(unit.read(inputs, tasks), own)
+    torch.testing.assert_close(unit.own_columns(inputs, tasks), own)
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (6, 6), (4, 3, 3)])
@@ -63,7 +63,7 @@ def test_gradients_of_the_unit(shape):
     def run(inputs, weight, method):
         return torch.func.functional_call(_Method(unit, method), {"unit.weight": weight}, (inputs,))
 
-    for method in ("forward", "read"):
+    for method in ("forward", "own_columns"):
         weight = unit.weight.detach().clone().requires_grad_()
         assert torch.autograd.gradcheck(lambda i, w, method=method: run(i, w, method), (inputs, weight))
 
@@ -74,7 +74,7 @@ class _Method(torch.nn.Module):
         self.unit, self.method = unit, method
 
     def forward(self, inputs):
-        return self.unit(inputs) if self.method == "forward" else self.unit.read(inputs, [1, 2])
+        return self.unit(inputs) if self.method == "forward" else self.unit.own_columns(inputs, [1, 2])
 
 
 @pytest.mark.parametrize("running_stats", ["mean", "per_task"])
@@ -102,7 +102,7 @@ def test_identity_matrices_make_independent_networks(per_channel, running_stats)
 
 
 class PlainColumns:
-    """Misra et al.'s network as loops over tasks and columns, with torch's own modules."""
+    """Misra et al.'s network as loops over tasks and columns, with torch's modules."""
 
     def __init__(self, network):
         self.network = network

@@ -17,7 +17,7 @@ CURVE = {0: [9, 8, 7, 8, 8, 8, 8], 1: [5, 6, 6], 2: [9, 8, 7, 6, 5, 4, 3], 3: [7
 
 
 class Scripted(Callback):
-    """Puts a given curve in place of the errors, and notes every task's weights at each evaluation."""
+    """Replaces the errors with a given curve, and records every task's weights at each evaluation."""
 
     def __init__(self, curve=CURVE):
         self.curve, self.weights, self.evaluations = curve, {}, []

@@ -1,4 +1,4 @@
-"""The last step of a run is evaluated and saved, whatever the intervals; and so is what a checkpoint lacks."""
+"""The last step of a run is evaluated and saved, whatever the intervals; a missed evaluation is made up for."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_one_that_keeps_the_best_has_the_end_as_last(quiet_trainer, tmp_path, la
 
 @pytest.mark.parametrize("saved_at", [4, 6])
 def test_an_evaluation_that_came_after_the_checkpoint_is_made_on_resume(quiet_trainer, tmp_path, saved_at):
-    """Saved by steps, the file of an evaluation's step is older than the evaluation."""
+    """With saving by steps, the file of a step is older than the step's evaluation."""
     data = digits(validation="split")
     options = {"enable_checkpointing": True, **BY_STEPS}
     whole = make(IndependentEarlyStopping, data, patience=3)
@@ -171,7 +171,7 @@ def test_a_file_of_slurms_requeue_is_not_gone_on_from(quiet_trainer, tmp_path):
     first = quiet_trainer(max_steps=2)
     first.fit(learned(digits()), digits())
     first.save_checkpoint(tmp_path / "hpc_ckpt_1.ckpt")
-    with pytest.raises(ValueError, match=r"hpc_ckpt_1\.ckpt.*Move it away"):
+    with pytest.raises(ValueError, match=r"hpc_ckpt_1\.ckpt.*Move that file away"):
         quiet_trainer(max_steps=4).fit(learned(digits()), digits(), ckpt_path=tmp_path / "hpc_ckpt_1.ckpt")
 
 

@@ -1,4 +1,4 @@
-"""Weights of the tasks' losses."""
+"""Loss weights of the tasks."""
 
 import pytest
 import torch
@@ -85,7 +85,7 @@ def test_fitness_is_the_weighted_mean(credit, monkeypatch):
 
 
 def test_expected_use_scales_weighted_gradients():
-    """A head's gradient is T times that of the weighted mean, whatever its weight."""
+    """A head's gradient is T times that of the weighted mean, whatever the task's weight."""
     data = digits()
     batch = batch_of(data)
     module = learned(data, loss_weights=WEIGHTS, gradient_scale="expected_use")

@@ -1,4 +1,4 @@
-"""Whole runs with networks of torchvision and of one's own."""
+"""Whole runs with torchvision's and users' networks."""
 
 import sys
 
@@ -11,7 +11,7 @@ from torchvision.models import VisionTransformer, resnet18
 
 from lws_lightning import LearnedWeightSharing
 from lws_lightning.methods import inference_costs
-from lws_lightning.sharing.plain import plain_chain
+from lws_lightning.sharing import standalone_network
 
 OWN = """
 from torch import nn
@@ -128,7 +128,7 @@ def test_a_vision_transformer_trains_and_leaves_a_network_of_plain_torch(quiet_t
     assert inference_costs(module)[module.task_names[0]]["multiply_adds"] > 0
     module.eval()
     images = torch.rand(3, 1, 8, 8)
-    plain = plain_chain(module.network.task_modules(module.assignment, 1), ["a", "b", "c", "head"], task=1)
+    plain = standalone_network(module.network.task_modules(module.assignment, 1), ["a", "b", "c", "head"], task=1)
     torch.testing.assert_close(plain(images), module(images, 1), rtol=1e-5, atol=1e-6)
     assert not [part for part in plain.modules() if type(part).__module__.startswith("lws_lightning")]
     batch = {"input": {0: torch.export.Dim("batch", min=1, max=64)}}

@@ -17,7 +17,7 @@ QUIET = ("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summa
 
 
 def count_passes(module):
-    """Records how many passes each population takes."""
+    """Records the number of passes of each population."""
     counts, last, original = [], [], module.network.forward
 
     def spy(images, population, **options):
@@ -101,7 +101,7 @@ def test_losses_and_gradients_to_ten_digits():
 
 
 class LiveBytes(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the bytes of activations that graphs hold at a time."""
+    """Counts the bytes of activations held by autograd graphs."""
 
     def __init__(self):
         self.live, self.peak = 0, 0
@@ -182,7 +182,7 @@ def test_a_bound_below_the_batch_of_a_plain_loader_is_refused_in_the_first_step(
 
 
 def failing_in_the_middle(module, fail):
-    """Lets something happen in the second pass of the fourth step's gradient."""
+    """Injects an action into the second pass of the fourth step's gradient."""
     original, state = module.objective.losses, {"calls": 0}
 
     def spy(logits, labels, tasks):
@@ -224,7 +224,7 @@ def test_a_step_that_fails_between_passes_leaves_no_trace(tmp_path, quiet_traine
 
 
 def test_a_module_goes_on_after_a_step_that_failed_between_passes(quiet_trainer):
-    """What the failed step has seen of running statistics must not arrive with the next one."""
+    """Running statistics collected by the failed step must not be committed by the next one."""
     data = digits()
     module, fresh = (learned(data, max_images_per_pass=8) for _ in range(2))
     batch, population = step_parts(data, module)

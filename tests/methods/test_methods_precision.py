@@ -1,4 +1,4 @@
-"""Precision of the Trainer: what is saved is what goes on."""
+"""Precision of the Trainer: resumed weights equal the saved ones."""
 
 import pytest
 import torch

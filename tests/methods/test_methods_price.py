@@ -1,4 +1,4 @@
-"""The price on weights: what is ranked, and that a high price makes tasks share."""
+"""The price on weights: the ranked values, and that a high price makes tasks share."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def test_without_a_price_nothing_changes():
 
 @pytest.mark.parametrize("credit", ["joint", "per_task"])
 def test_a_high_price_makes_tasks_share(credit):
-    """All of them by joint credit. By its own charge a task has no reason to leave a copy that another one uses."""
+    """All tasks, with joint credit. With per-task prices a task has no reason to leave a copy that another one uses."""
     method = learned(digits(), credit=credit, weight_price=1e6, nes_samples=16, nes_lr=0.1, seed=1)
     images = torch.rand(4, 4, 1, 8, 8, generator=generator_for(0))
     labels = torch.zeros(4, 4, dtype=torch.int64)

@@ -127,7 +127,7 @@ def test_a_diverging_run_stops_by_itself(quiet_trainer):
         ({"gradient_clip_val": 1.0}, r"model\.clip_grad_norm"),
         ({"accumulate_grad_batches": 2}, r"data\.batch_size"),
         ({"callbacks": [EarlyStopping("test_curve/error")]}, r"data\.validation: split"),
-        ({"callbacks": [ModelCheckpoint(monitor="test_curve/error")], "enable_checkpointing": True}, "selected"),
+        ({"callbacks": [ModelCheckpoint(monitor="test_curve/error")], "enable_checkpointing": True}, "selection"),
     ],
 )
 def test_trainer_options_that_cannot_work_are_refused_before_data_are_read(quiet_trainer, options, message):

@@ -7,7 +7,7 @@ from small import assert_same, digits, fixed, learned, state_of
 
 
 class Watch(Callback):
-    """Keeps pi after every step."""
+    """Records pi after every step."""
 
     def __init__(self):
         self.probs, self.frozen = [], []
@@ -30,7 +30,7 @@ def test_a_frozen_pi_stays_and_the_weights_go_on_under_the_most_likely_assignmen
 
 
 def test_a_step_with_frozen_pi_is_that_of_the_fixed_assignment(quiet_trainer):
-    """Learned sharing whose pi is certain of full sharing against full sharing from the same weights."""
+    """Learned sharing with pi concentrated on full sharing, against full sharing from the same weights."""
     data = digits(seed=0)
     certain = [[[1.0, 0.0]] * 4] * 2
     options = {"weights_per_layer": 2, "min_probability": 0.0, "initial_probs": certain, "seed": 0}
@@ -113,4 +113,6 @@ def test_a_step_size_that_draws_lots_is_named(quiet_trainer, caplog, nes_lr, sai
     data = digits(seed=0)
     with caplog.at_level("INFO"):
         quiet_trainer(max_steps=20).fit(learned(data, seed=0, nes_lr=nes_lr, nes_samples=8), data)
-    assert ("With nes_lr 1 and nes_samples 8 chance alone settles pi halfway in about 13 steps" in caplog.text) == said
+    assert (
+        "With nes_lr 1 and nes_samples 8 random drift alone halves the diversity of pi in about 13 steps" in caplog.text
+    ) == said

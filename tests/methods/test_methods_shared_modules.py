@@ -9,7 +9,7 @@ from lws_lightning import task_network
 from lws_lightning.methods import inference_costs
 from lws_lightning.networks import BaseLayer, BaseNetwork, build_network, he_uniform_, make_multi_task_network
 from lws_lightning.sharing import Nodes, convert_random_layers
-from lws_lightning.sharing.nodes import computing
+from lws_lightning.sharing.nodes import node_context
 
 POPULATION = torch.zeros(1, 1, 2, dtype=torch.int64)
 
@@ -77,7 +77,7 @@ def test_a_dropout_that_runs_twice_has_two_masks():
     dropout = nn.Dropout(0.5)
     block = convert_random_layers(nn.Sequential(dropout, nn.Identity(), dropout)).train()
     assert block[0] is block[2]
-    with computing([block], [Nodes.of_task(0)], lambda *counters: hash(counters) % 2**31):
+    with node_context([block], [Nodes.of_task(0)], lambda *counters: hash(counters) % 2**31):
         first, second = block[0](torch.ones(1000)), block[2](torch.ones(1000))
     assert 0.35 < float((first == second).float().mean()) < 0.65
 
@@ -98,7 +98,9 @@ def test_a_weight_in_two_layers_is_refused_by_name():
     other.weight = conv.weight
     last = (nn.Flatten(), nn.Linear(64, 8))
     for second in (conv, other):
-        with pytest.raises(ValueError, match=r"The layers layer0 and layer1 use the same weights.*Give each its own"):
+        with pytest.raises(
+            ValueError, match=r"The layers layer0 and layer1 use the same weights.*Give each layer its own module"
+        ):
             fixed(digits(), network=network_of(nn.Sequential(conv, relu), nn.Sequential(second, *last)))
     fixed(digits(), network=network_of(nn.Sequential(conv, relu), nn.Sequential(relu, *last)))
 

@@ -24,7 +24,7 @@ EXACT = {"rtol": 0, "atol": 1e-10}
 
 
 def dense_layers(image_shape):
-    """Three layers, the last two of which have outputs of one shape."""
+    """Three layers, the last two with outputs of the same shape."""
     layers = [
         BaseLayer("wide", nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.ReLU())),
         BaseLayer("one", nn.Sequential(nn.Linear(10, 6), nn.ReLU())),

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from lws_lightning import SoftLayerOrdering
 from lws_lightning.methods import inference_costs, inference_parameters
-from lws_lightning.methods.soft_layer_ordering import longest_run
+from lws_lightning.methods.soft_layer_ordering import longest_uniform_run
 from lws_lightning.networks import cifar100_convnet, dkl_convnet, omniglot_convnet, resnet18_cifar100
 from lws_lightning.randomness import generator_for
 from lws_lightning.sharing.batch_norm import restore_batch_norms
@@ -25,7 +25,7 @@ def soft(data, **options):
 
 
 def plain_losses(module, batch, choose):
-    """A loop over tasks, depths and layers with torch's own modules.
+    """A loop over tasks, depths and layers with torch's modules.
 
     `choose` gives the weights of the layers for a task and depth. Each task and depth takes the blocks of the first.
     """
@@ -75,7 +75,7 @@ def test_soft_scales_and_their_gradients_are_those_of_plain_loops():
 
 
 def test_in_eval_mode_too_one_hot_scales_make_the_permuted_network():
-    """Each depth has running statistics of its own, so those of one task alone are the permuted network's."""
+    """Each depth has its own running statistics, so those of a single task are the permuted network's."""
     data = digits(tasks=["upright_digit"])
     batch = batch_of(data)
     module, twin = (soft(data) for _ in "ab")
@@ -125,19 +125,19 @@ def test_all_layers_weigh_the_same_at_first(quiet_trainer, caplog):
 )
 def test_the_longest_run_of_equal_layers(build, shape, names):
     base = build(shape)
-    assert [base.layers[position].name for position in longest_run(base)] == names
+    assert [base.layers[position].name for position in longest_uniform_run(base)] == names
 
 
 def test_residual_blocks_of_one_stage_are_equal():
     base = resnet18_cifar100((3, 32, 32), channels=(2, 4, 6, 8))
-    assert [base.layers[position].name for position in longest_run(base)] == ["stage1_block1", "stage1_block2"]
+    assert [base.layers[position].name for position in longest_uniform_run(base)] == ["stage1_block1", "stage1_block2"]
 
 
 def test_common_layers_end_a_run():
     base = equal_layers((1, 8, 8))
     layers = list(base.layers)
     layers[1] = dataclasses.replace(layers[1], learned=False)
-    run = longest_run(dataclasses.replace(base, layers=layers))
+    run = longest_uniform_run(dataclasses.replace(base, layers=layers))
     assert list(run) == [2, 3]
 
 

@@ -1,4 +1,4 @@
-"""One training step against Algorithm 1 of the paper, written down as a plain loop."""
+"""One training step against the paper's Algorithm 1 as a plain loop."""
 
 import copy
 from pathlib import Path
@@ -14,7 +14,7 @@ from lws_lightning.sharing.batch_norm import restore_batch_norms
 
 
 class PlainAlgorithm:
-    """Algorithm 1 with loops over assignments and tasks, torch's own modules, and its own update of pi."""
+    """Algorithm 1 with loops over assignments and tasks, torch's modules, and a separate update of pi."""
 
     def __init__(self, module):
         self.network = restore_batch_norms(copy.deepcopy(module.network), task=0).double()

@@ -1,4 +1,4 @@
-"""Stopped by anything, at any moment, a run that is given again ends as the unbroken one."""
+"""A run stopped in any way at any moment, once resumed, ends like an uninterrupted one."""
 
 import multiprocessing
 import signal
@@ -36,7 +36,7 @@ def fit(quiet_trainer, folder, decay, *callbacks, evaluations, how=learned, **da
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
-    """By decay, what an unbroken run leaves."""
+    """Results of an uninterrupted run, by decay."""
     kept = {}
 
     def of(quiet_trainer, decay, **options):
@@ -99,7 +99,7 @@ def test_early_stopping_counts_every_evaluation_once(quiet_trainer, tmp_path, un
 
 @pytest.fixture
 def slurm(monkeypatch, tmp_path):
-    """A job of SLURM; returns the file that its `scontrol` writes its arguments into."""
+    """Simulates a SLURM job; returns the file that its `scontrol` writes its arguments to."""
     calls = tmp_path / "scontrol.txt"
     stub = tmp_path / "bin/scontrol"
     stub.parent.mkdir()

@@ -1,4 +1,4 @@
-"""A task's own network as a plain module, and what a checkpoint says of the data."""
+"""A task's network as a plain module, and what a checkpoint stores about the data."""
 
 import copy
 
@@ -32,7 +32,7 @@ def checkpoint(tmp_path_factory):
 
 
 def randomise(method):
-    """Gives running statistics and weights values that tell copies from each other."""
+    """Gives copies different running statistics and weights."""
     generator = torch.Generator().manual_seed(1)
     for module in method.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -129,7 +129,7 @@ def test_networks_that_mix_are_refused(kind):
 
 @pytest.mark.parametrize("task", ["upright", 4, -1])
 def test_an_unknown_task_is_named(task):
-    with pytest.raises(ValueError, match=r"There is no task .*; there are: 'upright_digit', "):
+    with pytest.raises(ValueError, match=r"There is no task .*; the tasks are: 'upright_digit', "):
         task_network(learned(digits()), task)
 
 
@@ -170,7 +170,7 @@ def test_a_checkpoint_imports_no_code_by_itself(checkpoint, tmp_path, monkeypatc
     torch.save({**content, "lws_method": "evil_method.Method"}, tmp_path / "method.ckpt")
     hparams = {**content["hyper_parameters"], "network": "evil_network:build"}
     torch.save({**content, "hyper_parameters": hparams}, tmp_path / "network.ckpt")
-    with pytest.raises(ValueError, match=r"other code, evil_method\.Method.*--trust_network"):
+    with pytest.raises(ValueError, match=r"outside this package, evil_method\.Method.*--trust_network"):
         method_from_checkpoint(tmp_path / "method.ckpt")
     with pytest.raises(ValueError, match=r"code to import, 'evil_network:build'"):
         method_from_checkpoint(tmp_path / "network.ckpt")

@@ -1,4 +1,4 @@
-"""The control: the weights train under changing assignments, and no loss has a say in which."""
+"""Undirected sharing: weights are trained under changing assignments, independently of losses."""
 
 import json
 
@@ -17,7 +17,7 @@ def undirected(data, then, **options):
 
 
 class Populations(Callback):
-    """Keeps what the weights are trained under, and pi."""
+    """Records the training assignments and pi."""
 
     def __init__(self):
         self.drawn, self.probs = [], []

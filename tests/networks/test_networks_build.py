@@ -86,7 +86,7 @@ def test_a_base_network_needs_something_to_share_and_distinct_names():
     base = build_network("digits_convnet", (1, 8, 8))
     with pytest.raises(ValueError, match="at least one learned layer"):
         replace(base, layers=[replace(layer, learned=False) for layer in base.layers])
-    with pytest.raises(ValueError, match="differ"):
+    with pytest.raises(ValueError, match="must be unique"):
         BaseNetwork([BaseLayer("a", nn.Flatten()), BaseLayer("a", nn.ReLU())], nn.Identity, 0, he_uniform_)
 
 

@@ -85,7 +85,7 @@ def test_networks_are_the_papers(name):
     ],
 )
 def test_parameters_of_all_tasks_together(name, classes, full, none, prior):
-    """With CIFAR-100 and ResNet18 "223M" without and "11M" with full sharing, says the paper."""
+    """According to the paper, "223M" without sharing and "11M" with full sharing (CIFAR-100, ResNet18)."""
     tasks = len(classes)
     with torch.device("meta"):  # nothing is allocated
         base = replace(build_network(name, SHAPES[name]), initialise=lambda module, generator: None)
@@ -190,7 +190,7 @@ def test_resnet18_is_torchvisions_but_for_stem_and_pooling():
 
 @pytest.mark.parametrize(("initialization", "gain"), [(None, 1), ("torch", 1), ("he_uniform", 6)])
 def test_every_convolution_and_dense_layer_is_initialised(initialization, gain):
-    """The stem, both convolutions, the shortcut and the head; as PyTorch does it unless an option says otherwise."""
+    """The stem, both convolutions, the shortcut and the head; PyTorch's default unless an option is set."""
     base = resnet18_cifar100((3, 8, 8), channels=(64, 64, 128, 64))
     network = make_multi_task_network(base, [5], [1] * 8, seed=0, initialization=initialization)
     layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]

@@ -1,4 +1,4 @@
-"""Weights that all copies start from: files, torchvision's by name, and what does not fit."""
+"""Pretrained weights: files, torchvision's by name, and weights that do not fit."""
 
 import urllib.error
 
@@ -104,11 +104,11 @@ def test_files_that_are_no_weights_are_refused(tmp_path):
     torch.save(build(SHAPE), tmp_path / "module.pt")  # code, not weights
     with pytest.raises(ValueError, match="can be loaded safely"):
         build_network(build, SHAPE, str(tmp_path / "module.pt"))
-    with pytest.raises(ValueError, match="holds no state dict"):
+    with pytest.raises(ValueError, match="contains no state dict"):
         build_network(build, SHAPE, saved([1, 2], tmp_path / "list.pt"))
     with pytest.raises(ValueError, match="only torchvision's networks have weights by name"):
         build_network(build, SHAPE, "IMAGENET1K_V1")
-    with pytest.raises(ValueError, match="no place for pretrained_weights"):
+    with pytest.raises(ValueError, match="does not support pretrained_weights"):
         build_network("digits_convnet", (1, 8, 8), str(tmp_path / "text.pt"))
 
 
@@ -154,5 +154,5 @@ def test_learned_layers_by_pattern():
     assert choose_learned_layers(base, None) is base
     with pytest.raises(ValueError, match=r"'layer3.\*' matches none.*stage1_block1"):
         choose_learned_layers(base, ["stage1*", "layer3.*"])
-    with pytest.raises(ValueError, match="there must be layers"):
+    with pytest.raises(ValueError, match="at least one layer must be chosen"):
         choose_learned_layers(base, [])

@@ -1,4 +1,4 @@
-"""Torchvision's classifiers as chains of layers: the chain and the model give the same numbers."""
+"""torchvision's classifiers as chains of layers: chain and model compute the same."""
 
 import functools
 
@@ -52,7 +52,7 @@ NAMES = {
 
 @torch.no_grad()
 def randomised(model, seed=0):
-    """Other weights than those of the start, of which some are 0 or 1e-6 and would hide what is missing."""
+    """Replaces the initial weights, some of which are 0 or 1e-6 and would hide missing modules."""
     generator = torch.Generator().manual_seed(seed)
     for tensor in model.parameters():
         tensor.add_(torch.rand(tensor.shape, generator=generator) * 0.2)
@@ -63,7 +63,7 @@ def randomised(model, seed=0):
 
 
 def cut(model, shape):
-    """A base network whose blocks share the modules of the model, and the model's own head."""
+    """A base network whose blocks are the model's own modules, and the model's head."""
     base = base_network_from_model(lambda: model, shape, "this model")
     head = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
     return [layer.block for layer in base.layers], head, base
@@ -155,7 +155,7 @@ def test_what_cannot_be_cut_is_refused_with_the_reason(name, shape, message):
 
 
 class TwoWays(nn.Module):
-    """Values go past the layers."""
+    """Values bypass the layers."""
 
     def __init__(self):
         super().__init__()
@@ -178,7 +178,7 @@ class Tied(TwoWays):
 
 
 class Mixing(TwoWays):
-    """Images of a batch see each other."""
+    """Images of a batch affect each other."""
 
     def forward(self, images):
         images = self.three(self.two(self.one(images.flatten(1))))
@@ -220,10 +220,10 @@ class Drawing(TwoWays):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (TwoWays, "values pass by the layer two"),
+        (TwoWays, "values pass the layer two"),
         (Untraceable, "cannot read its forward"),
         (Tied, "same weights in one and in one|same weights in one and in"),
-        (Mixing, "by itself otherwise than in a batch"),
+        (Mixing, "something else for a single image than for a batch"),
         (InPlace, "changes its input in place"),
         (OnlyInTraining, "something else than the model"),
         (Drawing, "draws random numbers"),

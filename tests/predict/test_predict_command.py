@@ -191,7 +191,7 @@ def test_a_checkpoint_of_other_code_needs_trust(trained, lws, tmp_path, monkeypa
         ({"--images": "none.png"}, r"--images: there is no none\.png"),
         ({"--images": "*.bmp"}, r"--images: there is no \*\.bmp"),
         ({"--images": "empty"}, "--images: there are no images in empty"),
-        ({"--task": "groesse"}, "There is no task 'groesse'; there are: 'größe x', "),
+        ({"--task": "groesse"}, "There is no task 'groesse'; the tasks are: 'größe x', "),
         ({"--ckpt_path": "none.ckpt"}, r"There is no checkpoint none\.ckpt"),
         ({"--top_k": 0}, "top_k must be at least 1"),
         ({"--batch_size": 0}, "--batch_size must be at least 1"),

@@ -1,4 +1,4 @@
-"""Search distributions that its tests share, and all assignments of a small space."""
+"""Search distributions shared by the tests, and all assignments of a small space."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def random_distribution(weights_per_layer, num_tasks, seed=0, dtype=F64, min_pro
 
 
 def all_assignments(weights_per_layer, num_tasks):
-    """Every assignment there is, `(S, L, T)`."""
+    """All assignments, `(S, L, T)`."""
     ranges = [range(size) for size in weights_per_layer for _ in range(num_tasks)]
     return torch.tensor(list(itertools.product(*ranges))).view(-1, len(weights_per_layer), num_tasks)
 

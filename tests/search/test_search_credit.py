@@ -14,7 +14,7 @@ F64 = torch.float64
 
 
 def space(weights_per_layer, num_tasks, seed):
-    """A distribution, all its assignments, their probabilities, and a loss for each task's part."""
+    """A distribution, all assignments with their probabilities, and a loss for each task's choices."""
     generator = generator_for(seed)
     layers, widest = len(weights_per_layer), max(weights_per_layer)
     probs = torch.rand(layers, num_tasks, widest, generator=generator, dtype=F64) + 0.1
@@ -32,7 +32,7 @@ def space(weights_per_layer, num_tasks, seed):
 
 
 def estimates(distribution, population, losses):
-    """What each single assignment estimates, `(S, L, T, K)`: with joint credit and with per-task credit."""
+    """The gradient estimate of each single assignment, `(S, L, T, K)`, with joint and with per-task credit."""
     tasks = losses.shape[1]
     joint = [distribution.natural_gradient(a[None], f[None]) for a, f in zip(population, losses.mean(1), strict=True)]
     own = [distribution.natural_gradient(a[None], f[None] / tasks) for a, f in zip(population, losses, strict=True)]

@@ -1,4 +1,4 @@
-"""A search distribution itself: its start, samples, mode, entropy and log-probability, and its use as a module."""
+"""A search distribution: initial state, samples, mode, entropy and log-probability, and its use as a module."""
 
 import copy
 import itertools
@@ -141,7 +141,7 @@ def test_layers_tasks_and_assignments_are_drawn_independently():
 
 
 class _Edge(SearchDistribution):
-    """Draws are given instead of random."""
+    """With given instead of random draws."""
 
     def sample_at(self, draw, monkeypatch):
         monkeypatch.setattr(torch, "rand", lambda shape, generator, dtype: torch.full(shape, draw, dtype=dtype))

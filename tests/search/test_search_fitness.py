@@ -89,7 +89,7 @@ def test_nan_is_refused(losses):
 
 
 def test_infinite_losses_rank_at_the_ends():
-    """A diverged assignment is the worst one; several of them are equally bad."""
+    """Diverged assignments rank last, and tie."""
     inf = float("inf")
     assert utilities_of([inf, 1.0, -inf]).tolist() == [-1, 0, 1]
     assert utilities_of([inf, inf, 1.0]).tolist() == [-0.5, -0.5, 1]

@@ -34,7 +34,7 @@ def test_the_expected_score_is_zero(weights_per_layer, num_tasks):
 
 @pytest.mark.parametrize(("weights_per_layer", "num_tasks"), SPACES)
 def test_it_is_the_inverse_fisher_matrix_times_the_gradient(weights_per_layer, num_tasks):
-    """In the paper's parameters: of each categorical, the probabilities of all copies but the last."""
+    """In the paper's parameters: the probabilities of all copies but the last of each categorical."""
     distribution = random_distribution(weights_per_layer, num_tasks, seed=6)
     population = all_assignments(weights_per_layer, num_tasks)
     rows = [(layer, task) for layer in range(len(weights_per_layer)) for task in range(num_tasks)]
@@ -130,7 +130,7 @@ def test_one_utility_for_all_tasks_is_the_same_as_repeating_it():
 )
 def test_shapes_that_do_not_fit_are_refused(population_shape, utilities_shape):
     distribution = SearchDistribution([2, 2], 3)
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="does not match"):
         distribution.natural_gradient(torch.zeros(population_shape, dtype=torch.int64), torch.zeros(utilities_shape))
 
 
@@ -224,7 +224,7 @@ def test_a_single_copy_stays_certain():
 
 
 def test_learns_the_best_assignment():
-    """The whole search on a problem whose answer is known: each task is best with a copy of its own."""
+    """The whole search on a problem with a known solution: each task does best with its own copy."""
     distribution = SearchDistribution([3, 2], 2)
     target = torch.tensor([[0, 2], [1, 0]])
     for step in range(600):
@@ -237,7 +237,7 @@ def test_learns_the_best_assignment():
 
 @pytest.mark.parametrize(("size", "copies"), [(2, 2), (3, 2), (3, 3), (4, 3)])
 def test_utilities_that_say_nothing_let_pi_drift_as_the_docs_say(size, copies):
-    """Over all populations, E[H'] = (1 - rho) H, where H is the chance that two draws differ."""
+    """Over all populations, E[H'] = (1 - rho) H, where H is the probability that two draws differ."""
     distribution = random_distribution([copies], 1, seed=9, min_probability=0)
     probs, learning_rate = distribution.probs.flatten(), 0.3
     before = 1 - probs.square().sum()

@@ -1,4 +1,4 @@
-"""What assignments cost in parameters, against sets and by enumeration of all assignments of a tiny space."""
+"""The cost of assignments in parameters, against sets and by enumeration of all assignments of a tiny space."""
 
 import pytest
 import torch

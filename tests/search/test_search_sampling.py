@@ -1,4 +1,4 @@
-"""Populations that are not independent draws from pi."""
+"""Systematic sampling."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_layers_and_tasks_of_a_systematic_population_are_independent(distributio
 
 
 def test_the_natural_gradient_from_a_systematic_population_is_unbiased_and_varies_less(distribution):
-    """Of a reward that is a sum over layers, against its exact value by enumeration of one task's choices."""
+    """For a reward that is a sum over layers, against the exact value by enumeration of one task's choices."""
     reward = torch.tensor([[0.3, -1.0, 2.0], [0.7, 0.1, -0.4]], dtype=F64)
 
     def gradient(sampling, seed):

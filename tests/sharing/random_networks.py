@@ -84,7 +84,7 @@ def cases(draw):
 
 @torch.no_grad()
 def _disturb(network, generator, negative):
-    """Gives batch normalisations scales, shifts and statistics that are not those of the start."""
+    """Gives batch normalisations random scales, shifts and statistics."""
     for norm in network.norms():
         if norm.affine:
             norm.weight.uniform_(-1 if negative else 0.1, 1, generator=generator)

@@ -1,4 +1,4 @@
-"""What may be done with a network as with any torch module: checkpoints, replaced parts, hooks, other precisions."""
+"""A network as a torch module: checkpoints, replaced modules, hooks, other precisions."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What random networks do not meet by chance, against torch's own modules visit by visit: modules, shapes, chains."""
+"""Edge cases that random networks miss, against torch's modules visit by visit: modules, shapes, chains."""
 
 import copy
 
@@ -32,7 +32,7 @@ def test_modules_behind_a_fused_part_of_several_copies(more, features):
 
 @pytest.mark.parametrize("scale", [0.0, -0.0, -0.5, 1e-3])
 def test_scales_for_which_pooling_does_not_commute_or_hardly(scale):
-    """A scale of 0 makes a window's values equal: the gradient of the scale is that of the first, not the largest."""
+    """A scale of 0 makes a window's values equal: the scale's gradient comes from the first, not the largest."""
     network, loop = pair([conv_block()], flat_head())
     for modules in (network, loop.modules):
         with torch.no_grad():
@@ -58,7 +58,7 @@ def test_grouped_strided_and_reflected_convolutions():
 
 
 def test_a_network_in_torchs_contiguous_format():
-    """Then convolutions return another memory layout than the fused part works in."""
+    """Convolutions then return a memory layout other than that of the fused part."""
     network, loop = pair([conv_block(), conv_block(channels=3)], flat_head(12))
     network.to(memory_format=torch.contiguous_format)
     assert_same_step(network, loop, batch(4, 2, 8, 8), POPULATION.repeat(1, 2, 1))

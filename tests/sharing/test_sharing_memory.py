@@ -1,4 +1,4 @@
-"""Memory of freed tensors stays with the process."""
+"""The process keeps the memory of freed tensors."""
 
 import platform
 import subprocess

@@ -1,4 +1,4 @@
-"""The modes of a network's modules around the NES pass."""
+"""Train and eval modes of a network's modules around the NES pass."""
 
 import torch
 from torch import nn

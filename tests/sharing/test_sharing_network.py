@@ -1,4 +1,4 @@
-"""A population's forward against the plain double loop."""
+"""A population's forward pass against a plain double loop."""
 
 import copy
 
@@ -35,7 +35,7 @@ def assert_all_close(one, other):
 
 
 class _MeanOfVisits:
-    """Averages the statistics of a plain batch normalisation's visits, as `running_stats: mean` says."""
+    """Averages the statistics of a batch normalisation's visits, like `running_stats: mean`."""
 
     def __init__(self, norm):
         self.norm, self.means, self.variances = norm, [], []
@@ -254,7 +254,7 @@ def test_a_population_that_does_not_fit_is_refused(population, message):
 
 
 def test_weight_sets_that_cannot_work_are_refused():
-    with pytest.raises(ValueError, match="at least one weight"):
+    with pytest.raises(ValueError, match="at least one copy"):
         dkl(copies=0)
     layers = [BaseLayer("odd", nn.Sequential(nn.Conv2d(1, 2, 3), nn.SyncBatchNorm(2), nn.Flatten()))]
     with pytest.raises(ValueError, match="SyncBatchNorm would normalise"):

@@ -1,4 +1,4 @@
-"""A population in several passes against the same population in one, and against the plain loop."""
+"""A population in several passes against a single pass and against a plain loop."""
 
 import copy
 import itertools
@@ -31,8 +31,10 @@ def chain_of(population):
     return [None, *range(population.shape[1]), None]
 
 
-def widest(population, part=None):
-    return max(len(layer.parents) for layer in plan_population(population, chain_of(population), part).layers)
+def widest(population, population_pass=None):
+    return max(
+        len(layer.parents) for layer in plan_population(population, chain_of(population), population_pass).layers
+    )
 
 
 @settings(deadline=None, max_examples=200)
@@ -113,11 +115,11 @@ def losses_of(logits, labels):
 
 
 def run_in_passes(network, case, bound):
-    """Losses `(S, T)`; adds gradients pass by pass."""
+    """Losses `(S, T)`; accumulates gradients pass by pass."""
     losses = torch.zeros(len(case.population), len(case.labels), dtype=torch.float64)
     for part in split_population(case.population, case.images.shape[1], bound):
         columns = slice(part.tasks.start, part.tasks.stop)
-        found = losses_of(network(case.images, case.population, part=part), case.labels[columns])
+        found = losses_of(network(case.images, case.population, population_pass=part), case.labels[columns])
         (found.sum() / losses.numel()).backward()
         losses[list(part.rows), columns] = found.detach()
     return losses
@@ -157,14 +159,14 @@ def test_several_passes_are_one(case, more, running_stats):
 @PROPERTY
 @given(cases(), st.sampled_from(["mean", "per_visit", "per_task"]))
 def test_statistics_of_passes_on_two_processes_add_up(case, running_stats):
-    """Each process has done every other pass; the sum of what they have seen is what one has seen that did all."""
+    """Each process runs every other pass; the sum of their statistics is that of one process that runs all."""
     whole = case.network.train()
     whole.set_running_stats(running_stats)
     one, other = copy.deepcopy(whole), copy.deepcopy(whole)
     bound = case.images.shape[1]
     for number, part in enumerate(split_population(case.population, bound, bound)):
         for network in (whole, other if number % 2 else one):
-            network(case.images, case.population, part=part)
+            network(case.images, case.population, population_pass=part)
     for ours, theirs in zip(one.norms(), other.norms(), strict=True):
         ours.replace_pending(ours.pending(1.0) + theirs.pending(1.0))
     one.commit_running_stats()
@@ -209,7 +211,7 @@ def test_a_pass_that_was_discarded_leaves_nothing(case):
     network = case.network.train()
     start = {name: value.clone() for name, value in network.state_dict().items()}
     bound = case.images.shape[1]
-    network(case.images, case.population, part=split_population(case.population, bound, bound)[0])
+    network(case.images, case.population, population_pass=split_population(case.population, bound, bound)[0])
     network.discard_running_stats()
     network.commit_running_stats()
     assert all(torch.equal(value, start[name]) for name, value in network.state_dict().items())

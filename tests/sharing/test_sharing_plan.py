@@ -1,4 +1,4 @@
-"""A plan against prefixes that are collected one by one."""
+"""A plan against prefixes collected one by one."""
 
 import torch
 from hypothesis import given, settings
@@ -42,13 +42,13 @@ def test_nodes_are_the_distinct_prefixes(case):
             loop = [path(s, t) for s in range(size) for t in range(tasks) if path(s, t)[-1] == copy]
             assert [prefixes[first + node] for node in own.visits.tolist()] == loop
             first += own.size
-        assert [tuple(name) for name in layer.names.tolist()] == prefixes
+        assert [tuple(prefix) for prefix in layer.prefixes.tolist()] == prefixes
         prefixes_below = prefixes
     first = 0
     for task, own in enumerate(plan.heads):
         leaves = plan.leaves[first : first + own.size].tolist()
         assert own.tasks.tolist() == [task] * own.size
-        assert [tuple(name) for name in own.names.tolist()] == [prefixes_below[leaf] for leaf in leaves]
+        assert [tuple(prefix) for prefix in own.prefixes.tolist()] == [prefixes_below[leaf] for leaf in leaves]
         for s in range(size):
             expected = (task, *(0 if i is None else int(population[s, i, task]) for i in chain))
             assert prefixes_below[leaves[int(own.visits[s])]] == expected

@@ -1,4 +1,4 @@
-"""Normalisations, dropout, stochastic depth and attention in a population's pass against the plain loop.
+"""Normalisations, dropout, stochastic depth and attention in a population's pass against a plain loop.
 
 The loop visits every task under every assignment with torch's own modules. Before each random module it seeds torch's
 generator with what the visit is: the same task with the same copies so far has the same mask.
@@ -102,11 +102,11 @@ def batches(seed=1, size=8):
 
 
 class Loop:
-    """Visit by visit, and each random module with a seed of its own for the visit."""
+    """Visit by visit, with a separate seed for each random module and visit."""
 
-    def __init__(self, network, seed_of):
+    def __init__(self, network, seed_function):
         self.network = restore_random_layers(restore_batch_norms(copy.deepcopy(network), task=0))
-        self.seed_of = seed_of
+        self.seed_function = seed_function
 
     def __call__(self, images, population):
         rows = [[self.visit(images[t], a[:, t].tolist(), t) for t in range(TASKS)] for a in population]
@@ -123,7 +123,7 @@ class Loop:
         handles = []
         for path, module in block.named_modules():
             if isinstance(module, RANDOM):
-                seed = self.seed_of(*where, path, *name)
+                seed = self.seed_function(*where, path, *name)
                 handles.append(module.register_forward_pre_hook(partial(prepare, seed)))
         try:
             return block(images)
@@ -133,7 +133,7 @@ class Loop:
 
 
 def prepare(seed, module, inputs):
-    """Seeds the generator, and lays the input out in channels_last, in which order a module draws."""
+    """Seeds the generator, and converts the input to channels_last, the order in which a module draws."""
     torch.manual_seed(seed)
     if isinstance(module, nn.MultiheadAttention):
         return None
@@ -154,9 +154,9 @@ def gradients(network):
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_a_training_pass_is_the_plain_loop(kind):
     network, (images, population, labels) = network_of(kind), batches()
-    seed_of = partial(seed_for, 7, "masks", 3)
-    network.draw_by(seed_of)
-    loop = Loop(network, seed_of)
+    seed_function = partial(seed_for, 7, "masks", 3)
+    network.seed_random_layers(seed_function)
+    loop = Loop(network, seed_function)
     plain = losses_of(loop(images, population), labels)
     plain.mean().backward()
     torch.manual_seed(99)  # which must not matter
@@ -174,10 +174,10 @@ def test_a_training_pass_is_the_plain_loop(kind):
 @pytest.mark.parametrize("kind", ["batch", "attention", "depth"])
 def test_masks_do_not_depend_on_the_passes_or_on_other_tasks(kind):
     network, (images, population, _) = network_of(kind), batches()
-    network.draw_by(partial(seed_for, 7, 3))
+    network.seed_random_layers(partial(seed_for, 7, 3))
     whole = network(images, population)
     for part in split_population(population, BATCH, 3 * BATCH):
-        for task, logits in zip(part.tasks, network(images, population, part=part), strict=True):
+        for task, logits in zip(part.tasks, network(images, population, population_pass=part), strict=True):
             torch.testing.assert_close(logits, whole[task][list(part.rows)], **CLOSE)
     for tasks in ([2, 0], [1]):
         for task, logits in zip(tasks, network(images[tasks], population[:, :, tasks], tasks), strict=True):
@@ -200,7 +200,7 @@ def test_masks_differ_between_steps_tasks_copies_layers_and_images():
     population = torch.tensor([[[0, 0, 0], [0, 0, 0]], [[1, 0, 0], [0, 1, 0]], [[0, 0, 0], [0, 0, 0]]])
 
     def masks(step):
-        network.draw_by(partial(seed_for, 0, step))
+        network.seed_random_layers(partial(seed_for, 0, step))
         return torch.stack(network(images, population)).bool()
 
     found = masks(0)
@@ -215,7 +215,7 @@ def test_masks_differ_between_steps_tasks_copies_layers_and_images():
 def test_evaluation_draws_nothing(kind):
     network, (images, population, _) = network_of(kind), batches()
     before = torch.get_rng_state()
-    network.draw_by(partial(seed_for, 0, 0))
+    network.seed_random_layers(partial(seed_for, 0, 0))
     with network.evaluating():
         ours = network(images, population)
         expected = Loop(network, None).network.eval()
@@ -230,12 +230,12 @@ def test_evaluation_draws_nothing(kind):
 
 def test_a_frozen_dropout_stays_switched_off():
     network, (images, population, _) = network_of("dropout"), batches()
-    network.draw_by(partial(seed_for, 0, 0))
+    network.seed_random_layers(partial(seed_for, 0, 0))
     for module in network.modules():
         if isinstance(module, TaskRandom):
             module.eval()
     one = network(images, population)
-    network.draw_by(partial(seed_for, 0, 1))
+    network.seed_random_layers(partial(seed_for, 0, 1))
     assert all(torch.equal(a, b) for a, b in zip(one, network(images, population), strict=True))
 
 
@@ -244,12 +244,12 @@ def test_columns_draw_by_task_and_column():
     layers, heads = make_layers_and_heads(base, [5] * TASKS, [TASKS] * 2, 0)
     units = [MixingUnit(TASKS, torch.eye(TASKS)[None]) for _ in range(2)]
     network = ColumnNetwork(layers, heads, units).double().train()
-    network.draw_by(partial(seed_for, 0, 0))
+    network.seed_random_layers(partial(seed_for, 0, 0))
     images, _, _ = batches()
     whole = network(images)
     torch.manual_seed(5)
     for part in network.passes(None, BATCH, TASKS * BATCH):
-        for task, logits in zip(part.tasks, network(images, part=part), strict=True):
+        for task, logits in zip(part.tasks, network(images, population_pass=part), strict=True):
             torch.testing.assert_close(logits, whole[task], **CLOSE)
 
 
@@ -281,12 +281,12 @@ def test_converted_attention_has_the_very_weights_and_hooks():
 @pytest.mark.parametrize("kind", ["batch", "attention"])
 def test_an_error_within_a_pass_leaves_nobody_with_its_nodes(kind):
     network, (images, population, _) = network_of(kind), batches()
-    network.draw_by(partial(seed_for, 0, 0))
+    network.seed_random_layers(partial(seed_for, 0, 0))
     with pytest.raises(RuntimeError):
         network(images[:, :, :2], population)  # the first convolution takes three channels
     parts = [module for module in network.modules() if isinstance(module, NodeModule)]
     assert {type(part) for part in parts} >= {TaskRandom}
-    assert all(part.nodes is None and part.seed_of is None for part in parts)
+    assert all(part.nodes is None and part.seed_function is None for part in parts)
 
 
 def test_attention_with_dropout_that_cannot_be_split_is_refused():
@@ -300,7 +300,7 @@ def test_attention_with_dropout_that_cannot_be_split_is_refused():
 
     base = BaseNetwork([BaseLayer("a", Asking())], lambda n: nn.Flatten(), 0, torch_default_)
     network = make_multi_task_network(base, [2], [1], 0)
-    network.draw_by(partial(seed_for, 0, 0))
+    network.seed_random_layers(partial(seed_for, 0, 0))
     with pytest.raises(ValueError, match="need_weights=False"):
         network(torch.rand(1, 2, 3, 8), torch.zeros(1, 1, 1, dtype=torch.int64))
 
@@ -315,9 +315,9 @@ def test_a_vision_transformer_cut_into_a_chain_trains_as_the_plain_loop():
     network = make_multi_task_network(base, [5] * TASKS, [COPIES] * 3, 0).double().train()
     images, _, labels = batches()
     population = torch.randint(COPIES, (4, 3, TASKS), generator=torch.Generator().manual_seed(2))
-    seed_of = partial(seed_for, 1)
-    network.draw_by(seed_of)
-    loop = Loop(network, seed_of)
+    seed_function = partial(seed_for, 1)
+    network.seed_random_layers(seed_function)
+    loop = Loop(network, seed_function)
 
     def visit(pixels, copies, task):
         name = [task]

@@ -1,4 +1,4 @@
-"""Running statistics of batch normalisation, against torch's own modules visit by visit."""
+"""Running statistics of batch normalisation, against torch's modules visit by visit."""
 
 import copy
 
@@ -28,7 +28,7 @@ def test_mean_does_not_depend_on_the_order_of_assignments_and_tasks():
 
 
 def test_per_visit_lets_the_last_tasks_dominate():
-    """With 50 visits of one each, the last ten hold 65 % of what is new (PyTorch's momentum, 0.1)."""
+    """With 50 visits, the last ten contribute 65 % of the update (PyTorch's momentum, 0.1)."""
     network = MultiTaskNetwork([CommonLayer(TaskBatchNorm(1, momentum=0.1))], [nn.Identity() for _ in range(50)])
     network.set_running_stats("per_visit")
     images = torch.randn(50, 4, 1)
@@ -40,7 +40,7 @@ def test_per_visit_lets_the_last_tasks_dominate():
 
 
 def test_cumulative_average_over_steps():
-    """`momentum=None` is torch's plain average; here over steps, each the mean of its visits."""
+    """`momentum=None` is torch's cumulative average; here over steps, each the mean of its visits."""
     network, _ = pair([nn.Sequential(nn.BatchNorm1d(2, momentum=None))], lambda: nn.Linear(2, 2), [1])
     means = []
     for seed in range(3):
@@ -83,7 +83,7 @@ def test_evaluation_between_pass_and_commit_changes_nothing():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("grad", [True, False])
 def test_normalisation_without_running_statistics(training, grad):
-    """Such a module uses its batch's statistics in eval mode, too; they must be each task's own."""
+    """Such a module uses batch statistics in eval mode, too; they must be separate for each task."""
     block = nn.Sequential(*conv_block(track_running_stats=False), nn.Flatten(), nn.Linear(48, 4))
     block.append(nn.BatchNorm1d(4, track_running_stats=False))
     network, loop = pair([block], lambda: nn.Linear(4, 2))
@@ -97,7 +97,7 @@ def test_normalisation_without_running_statistics(training, grad):
 
 
 def test_some_normalisations_frozen():
-    """Of the copies of one block, only some use their running statistics."""
+    """Only some copies of a block use their running statistics."""
     network, loop = pair([conv_block()], flat_head())
     for modules in (network, loop.modules):
         modules.get_submodule("layers.0.copies.1.1").eval()
@@ -116,7 +116,7 @@ def test_an_error_within_a_pass_leaves_no_trace():
 
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_statistics_of_constant_images_stay_usable(offset):
-    """The variance is recovered from one over its root, so that it must not come out far below zero."""
+    """The variance is recovered from the inverse standard deviation, and must not come out far below zero."""
     network, _ = pair([nn.Sequential(nn.BatchNorm2d(2, momentum=1.0))], flat_head(128), [1])
     network.float()
     network(torch.full((TASKS, 4, 2, 8, 8), offset), torch.zeros(1, 0, TASKS, dtype=torch.int64))

@@ -1,4 +1,4 @@
-"""Running statistics of each task against one plain network for each task."""
+"""Running statistics per task, against one plain network per task."""
 
 import copy
 
@@ -10,7 +10,7 @@ from random_networks import cases
 from torch import nn
 from torch_loop import POPULATION, TASKS, batch, conv_block, flat_head, pair
 
-from lws_lightning.sharing import plain_chain, split_population
+from lws_lightning.sharing import split_population, standalone_network
 from lws_lightning.sharing.batch_norm import restore_batch_norms
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
@@ -18,7 +18,7 @@ PROPERTY = settings(deadline=None, max_examples=60, suppress_health_check=list(H
 
 
 class TasksAlone:
-    """For each task torch's own modules of all copies, whose normalisations average what they see in a step."""
+    """Torch's modules of all copies for each task, whose normalisations average over a step."""
 
     def __init__(self, network):
         self.tasks = range(len(network.heads))
@@ -63,7 +63,7 @@ def trained(case, steps=3, bound=None):
     for step in range(steps):
         images, population = case.images * (step + 1) - step / 3, case.population.roll(step, 2)
         parts = [None] if bound is None else split_population(population, images.shape[1], bound)
-        outputs = [network(images, population, part=part) for part in parts]
+        outputs = [network(images, population, population_pass=part) for part in parts]
         expected = oracle(images, population)
         if bound is None:
             for ours, plain in zip(outputs[0], expected, strict=True):
@@ -113,7 +113,7 @@ def test_evaluation_is_that_of_each_tasks_own_network(case):
         alone = network.forward_task(case.images[task], case.population[0], task)
         torch.testing.assert_close(alone, plain[0], **CLOSE)
         modules = network.task_modules(case.population[0], task)
-        chain = plain_chain(modules, [str(number) for number in range(len(modules))], task)
+        chain = standalone_network(modules, [str(number) for number in range(len(modules))], task)
         assert not any("lws_lightning" in type(part).__module__ for part in chain.modules())
         torch.testing.assert_close(chain.double()(case.images[task]), plain[0], rtol=1e-4, atol=1e-4)  # from float32
 
@@ -132,15 +132,15 @@ def test_some_of_the_tasks(case):
 @PROPERTY
 @given(cases(), st.floats(0.1, 2))
 def test_what_two_processes_have_seen_adds_up(case, weight):
-    """`pending` of two parts, added and put back, commits what one process with both parts commits."""
+    """The sum of two processes' `pending` commits what one process with both batches commits."""
     network, _ = trained(case, steps=1)
     whole, other = copy.deepcopy(network), copy.deepcopy(network)
     bound = case.images.shape[1]
     parts = split_population(case.population, bound, bound)
     networks = [network if number % 2 else other for number in range(len(parts))]
     for part, own in zip(parts, networks, strict=True):
-        own(case.images, case.population, part=part)
-        whole(case.images, case.population, part=part)
+        own(case.images, case.population, population_pass=part)
+        whole(case.images, case.population, population_pass=part)
     for ours, theirs in zip(network.norms(), other.norms(), strict=True):
         ours.replace_pending(ours.pending(weight) + theirs.pending(weight))
     network.commit_running_stats()
@@ -155,7 +155,7 @@ def test_what_two_processes_have_seen_adds_up(case, weight):
 
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_a_frozen_copy_beside_one_in_training(frozen):
-    """One uses its statistics and keeps them, the other does not, as where the modules run one after the other."""
+    """One uses its statistics and keeps them, the other does not, as when modules run one after the other."""
     network, _ = pair([conv_block()], flat_head())
     network.set_running_stats("per_task")
     norms = [block[1] for block in network.layers[0].copies]

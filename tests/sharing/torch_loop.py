@@ -1,4 +1,4 @@
-"""The same copies and heads as a network's in a plain loop over torch's own modules, visit by visit."""
+"""The copies and heads of a network in a plain loop over torch's modules, visit by visit."""
 
 import copy
 
@@ -13,7 +13,7 @@ TASKS = POPULATION.shape[2]
 
 
 class Loop:
-    """The same copies and heads as a network's, built of torch's modules without this package, with the same keys."""
+    """The copies and heads of a network, built from torch's modules alone, with the same keys."""
 
     def __init__(self, blocks, copies, heads):
         self.modules = nn.ModuleDict(

@@ -1,4 +1,4 @@
-"""The update of the weights by itself, without a Trainer."""
+"""The weight update alone, without a Trainer."""
 
 import copy
 
@@ -52,7 +52,7 @@ def test_a_step_is_that_of_the_mean_loss(max_images):
 
 
 def test_learned_sharing_runs_without_a_trainer_as_within_one(quiet_trainer):
-    """The same populations, losses and steps: pi and weights are those of a fit, to the bit."""
+    """The same populations, losses and steps: pi and weights equal those of a fit, bit for bit."""
     data = digits()
     module = learned(data, seed=3)
     trainer = quiet_trainer(max_steps=4, limit_val_batches=0, precision="64-true")

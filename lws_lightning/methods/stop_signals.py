@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop, and when they are obeyed: after a complete step, by all processes together."""
+"""Signals that stop a run: after a complete step, and on all processes together."""
 
 import os
 import signal
@@ -16,28 +16,28 @@ from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
-__all__ = ["Stop"]
+__all__ = ["StopSignals"]
 
 _URGENT_AFTER = 1.0
-"""Seconds after which another Ctrl-C is a second one; a launcher passes the first on within less."""
+"""Seconds after which a second Ctrl-C counts; launchers forward the first one again within less."""
 
 
-class Stop:
-    """Obeys SIGINT (Ctrl-C), SIGTERM, SIGUSR1 and SLURM's requeue signal between two steps of a fit.
+class StopSignals:
+    """Handles SIGINT (Ctrl-C), SIGTERM, SIGUSR1 and SLURM's requeue signal between two steps of a fit.
 
-    A signal is only noted when it arrives. A rank that stopped alone would leave the others waiting for its part of the
-    next sum, and a checkpoint saved at any other moment would not be the state of a complete step. `flags` of all ranks
-    are therefore summed once a step, and `obey` raises on all of them after the same one. A second Ctrl-C is obeyed at
+    A signal is only recorded when it arrives. If one rank stopped alone, the others would wait for it in the next
+    all-reduce, and at any other moment a checkpoint would not hold the state of a complete step. The ranks' `flags` are
+    therefore summed once per step, and `raise_agreed` raises on all ranks after the same step. A second Ctrl-C stops at
     once, except within an update of the weights.
 
-    Lightning's own handlers are replaced until `end`: they would send from within the handler (SIGTERM with several
-    ranks) or save in the middle of a step (SLURM's requeue signal).
+    Lightning's handlers are replaced until `restore_handlers`: they would communicate within the handler (SIGTERM with
+    multiple ranks) or save in the middle of a step (SLURM's requeue signal).
 
     Args:
-        trainer: Whose fit is watched. Signals reach the main thread only; elsewhere nothing is watched.
+        trainer: The Trainer of the fit. Outside the main thread, which alone receives signals, nothing is watched.
 
     Attributes:
-        agreed: The signal that all ranks obey next; None: none.
+        agreed: The signal that all ranks have agreed to stop for, or None.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -46,29 +46,29 @@ class Stop:
         self._received_at = time.monotonic()
         self.agreed: int | None = None
         self._updating = False
-        self._numbers = _signals_to_stop()
+        self._numbers = _stop_signal_numbers()
         self._previous: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             if SLURMEnvironment.detect():
                 rank_zero_info(
                     "Under SLURM a run does not requeue itself: SIGTERM and SIGUSR1 end it after a complete step, "
-                    "which is saved. To go on, give that checkpoint (--ckpt_path), or use `lws sweep`, which finds it."
+                    "which is saved. To resume, pass that checkpoint (--ckpt_path), or use `lws sweep`, which finds it."
                 )
-            self._previous = {number: signal.signal(number, self._note) for number in self._numbers}
+            self._previous = {number: signal.signal(number, self._handle) for number in self._numbers}
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._received is None:
             self._received, self._received_at = number, now
             if number == signal.SIGINT and self._trainer.is_global_zero:  # not `print`, which a signal may interrupt
                 os.write(2, b"\nStopping after this step. Ctrl-C again stops at once.\n")
         elif number == signal.SIGINT and now - self._received_at > _URGENT_AFTER and not self._updating:
-            self.end()
+            self.restore_handlers()
             raise KeyboardInterrupt
 
     @contextmanager
     def uninterrupted(self) -> Iterator[None]:
-        """Lets the enclosed update of the weights be completed whatever arrives."""
+        """Lets the enclosed update of the weights complete, whatever signal arrives."""
         self._updating = True
         try:
             yield
@@ -76,7 +76,7 @@ class Stop:
             self._updating = False
 
     def flags(self, device: torch.device) -> Tensor:
-        """Returns a number for each signal, 1 for the one that this process has received, to be summed over ranks."""
+        """Returns 1 for the signal that this process has received and 0 for the others, to be summed over ranks."""
         return torch.tensor([float(number == self._received) for number in self._numbers], device=device)
 
     def agree(self, flags: Sequence[float]) -> None:
@@ -84,35 +84,35 @@ class Stop:
         self.agreed = next((n for n, count in zip(self._numbers, flags, strict=True) if count > 0), None)
 
     def agree_alone(self) -> None:
-        """Takes this process's word, where there is no other."""
+        """Agrees to stop without other ranks, in a run with a single process."""
         self.agreed = self._received
 
-    def obey(self) -> None:
-        """Raises what ends the run if the ranks have agreed to stop.
+    def raise_agreed(self) -> None:
+        """Raises the exception that ends the run, if the ranks have agreed to stop.
 
         Raises:
             KeyboardInterrupt: After Ctrl-C.
-            SIGTERMException: After another signal. It ends the process with the status 128 + signal, as shells expect.
+            SIGTERMException: After another signal; ends the process with exit status 128 + signal, as shells expect.
         """
         if self.agreed is None:
             return
-        self.end()
+        self.restore_handlers()
         if self.agreed == signal.SIGINT:
             raise KeyboardInterrupt
         raise SIGTERMException(128 + self.agreed)
 
-    def end(self) -> None:
-        """Leaves the signals to whoever had them before."""
+    def restore_handlers(self) -> None:
+        """Restores the previous signal handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
 
 
-def _signals_to_stop() -> list[int]:
+def _stop_signal_numbers() -> list[int]:
     """Returns the numbers of the signals that stop a run, Ctrl-C first.
 
-    SIGUSR1 is left alone where the user's own program handles it. Beside SIGTERM, Lightning has a handler for SLURM's
-    requeue signal, which is an option of its.
+    SIGUSR1 is left alone if the user's program handles it. Signals handled by Lightning are included, among them
+    SLURM's requeue signal, which is one of its options.
     """
     numbers = [signal.SIGINT, signal.SIGTERM]
     for number in sorted(signal.valid_signals() - {signal.SIGINT, signal.SIGTERM}):

@@ -1,4 +1,4 @@
-"""Proofs by trial that a chain of layers computes what a model does, and that it draws nothing behind our back."""
+"""Verifies by trial that a chain of layers equals its model and draws random numbers only in known modules."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from lws_lightning.networks.chain import REMEDY, Chain, CutError
 from lws_lightning.sharing import TaskAttention, TaskRandom, convert_random_layers
 
-__all__ = ["prove_chain", "refuse_hidden_randomness", "seeded"]
+__all__ = ["refuse_hidden_randomness", "seeded", "verify_chain"]
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds torch's generator of the CPU, and puts it back into its state afterwards."""
+    """Seeds torch's CPU generator, and restores its state afterwards."""
     state = torch.default_generator.get_state()
     torch.default_generator.manual_seed(seed)
     try:
@@ -24,20 +24,20 @@ def seeded(seed: int) -> Iterator[None]:
         torch.default_generator.set_state(state)
 
 
-def prove_chain(model: nn.Module, cut: Callable[[nn.Module], Chain], image_shape: Sequence[int], what: str) -> None:
+def verify_chain(model: nn.Module, cut: Callable[[nn.Module], Chain], image_shape: Sequence[int], what: str) -> None:
     """Compares features and logits of a model with those of its chain on random images.
 
-    In eval mode and, with the same random numbers, in training. Weights that are all alike (biases of 0, scales of 1
-    or of 1e-6) are replaced by random ones first, so that a part that is missing shows.
+    It does so in eval mode and, with the same random numbers, in training mode. Constant weights (biases of 0, scales
+    of 1 or of 1e-6) are first replaced by random ones, so that a missing module is detected.
 
     Args:
-        model: The model; it is left as it is.
-        cut: Cuts a copy of it, in the same way.
+        model: The model; unchanged.
+        cut: Cuts a copy of it in the same way.
         image_shape: `(C, H, W)`.
-        what: What to call the model in messages.
+        what: How messages refer to the model.
 
     Raises:
-        CutError: If the results differ, are not finite, depend on the other images of a batch (in eval mode), or if a
+        CutError: If the results differ, are not finite, depend on other images of the batch (in eval mode), or if a
             layer changes its input.
     """
     twin = copy.deepcopy(model)
@@ -56,34 +56,36 @@ def prove_chain(model: nn.Module, cut: Callable[[nn.Module], Chain], image_shape
                 before = torch.default_generator.get_state()
                 features = _run(chain.blocks, images, what)
                 draws = not torch.equal(torch.default_generator.get_state(), before)
-                found = (features, chain.head(features))
-            _compare(found, expected, what)
+                actual = (features, chain.head(features))
+            _compare(actual, expected, what)
             if not training:
                 alone = _run(chain.blocks, images[:1], what)
-                _refuse_difference(alone, features[:1], f"{what} treats an image by itself otherwise than in a batch")
+                _refuse_difference(
+                    alone, features[:1], f"{what} computes something else for a single image than for a batch"
+                )
     if draws:
         refuse_hidden_randomness(chain.blocks, images, what)
 
 
 def refuse_hidden_randomness(blocks: Sequence[nn.Module], images: Tensor, what: str) -> None:
-    """Runs layers in training and looks whether torch's global generator has moved.
+    """Runs layers in training mode and checks whether torch's global generator was used.
 
     Args:
         blocks: A chain of layers; changed.
         images: `(N, C, H, W)`.
-        what: What to call the network in messages.
+        what: How messages refer to the network.
 
     Raises:
-        CutError: If a layer draws random numbers in another way than by a module that can be told its nodes.
+        CutError: If a layer draws random numbers outside the modules that `convert_random_layers` replaces.
     """
     with seeded(2), torch.no_grad():
         for block in blocks:
-            own = convert_random_layers(block).train()
-            for part in own.modules():
+            converted = convert_random_layers(block).train()
+            for part in converted.modules():
                 if isinstance(part, TaskRandom | TaskAttention):
                     part.eval()
             before = torch.default_generator.get_state()
-            images = own(images)
+            images = converted(images)
             if not torch.equal(torch.default_generator.get_state(), before):
                 raise CutError(
                     f"{what} draws random numbers in {type(block).__name__} that would depend on what else is computed "
@@ -109,8 +111,8 @@ def _run(blocks: Sequence[nn.Module], images: Tensor, what: str) -> Tensor:
         outputs = block(images)
         if not torch.equal(images, before):
             raise CutError(
-                f"{what} has a layer that changes its input in place ({type(block).__name__}), but several copies of a "
-                "layer read the same input. Use operations that are not in place."
+                f"{what} has a layer that changes its input in place ({type(block).__name__}), but the copies of a "
+                "layer read the same input. Use out-of-place operations."
             )
         images = outputs
     if images.dim() != 2:
@@ -118,13 +120,20 @@ def _run(blocks: Sequence[nn.Module], images: Tensor, what: str) -> Tensor:
     return images
 
 
-def _compare(found: Sequence[Tensor], expected: Sequence[Tensor], what: str) -> None:
-    for one, other in zip(found, expected, strict=True):
-        if not bool(torch.isfinite(other).all()):
-            raise CutError(f"{what} gives values on random images that are not finite, so nothing can be proven of it.")
-        _refuse_difference(one, other, f"A chain of the layers of {what} computes something else than the model")
+def _compare(actual: Sequence[Tensor], expected: Sequence[Tensor], what: str) -> None:
+    for actual_tensor, expected_tensor in zip(actual, expected, strict=True):
+        if not bool(torch.isfinite(expected_tensor).all()):
+            raise CutError(f"{what} computes non-finite values on random images, so it cannot be verified.")
+        _refuse_difference(
+            actual_tensor,
+            expected_tensor,
+            f"The chain of layers cut from {what} computes something else than the model",
+        )
 
 
-def _refuse_difference(one: Tensor, other: Tensor, message: str) -> None:
-    if one.shape != other.shape or float((one - other).abs().max()) > 1e-4 * float(other.abs().max()) + 1e-6:
+def _refuse_difference(actual: Tensor, expected: Tensor, message: str) -> None:
+    if (
+        actual.shape != expected.shape
+        or float((actual - expected).abs().max()) > 1e-4 * float(expected.abs().max()) + 1e-6
+    ):
         raise CutError(f"{message}. {REMEDY}")
