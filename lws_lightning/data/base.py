@@ -21,7 +21,7 @@ from lws_lightning.data.splits import Validation, split_training_images
 from lws_lightning.data.streaming import Images, read_images
 from lws_lightning.data.tasks import Examples, TaskData
 from lws_lightning.randomness import resolve_seed
-from lws_lightning.records import plain_options
+from lws_lightning.records import options_to_json
 
 __all__ = ["MultiTaskDataModule", "Split", "Validation"]
 
@@ -185,7 +185,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         run, reports, sweeps and checkpoints compare identities.
         """
         options = {**self.hparams, "seed": self.seed, "tasks": self.task_names}
-        return plain_options(options, without=self.neutral_options)
+        return options_to_json(options, without=self.neutral_options)
 
     @property
     def class_names(self) -> list[tuple[str, ...] | None]:

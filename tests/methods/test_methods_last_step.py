@@ -78,7 +78,7 @@ def test_one_that_keeps_the_best_has_the_end_as_last(quiet_trainer, tmp_path, la
 
 @pytest.mark.parametrize("saved_at", [4, 6])
 def test_an_evaluation_that_came_after_the_checkpoint_is_made_on_resume(quiet_trainer, tmp_path, saved_at):
-    """Saved by steps, the file of an evaluation's step is older than the evaluation."""
+    """CheckpointInfo by steps, the file of an evaluation's step is older than the evaluation."""
     data = digits(validation="split")
     options = {"enable_checkpointing": True, **BY_STEPS}
     whole = make(IndependentEarlyStopping, data, patience=3)
