@@ -9,7 +9,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from torch.utils.data import DataLoader
 
 from lws_lightning.checkpoints import find_checkpoint
-from lws_lightning.data import kinds_of
+from lws_lightning.data import count_unread
 from lws_lightning.methods import MultiTaskMethod, method_from_checkpoint
 from lws_lightning.predict.images import ImageFiles, decoder_for, find_images
 from lws_lightning.predict.writer import PredictionWriter
@@ -49,7 +49,7 @@ def predict(arguments: Sequence[str]) -> None:
         raise SystemExit(f"lws predict: {error}") from error
     _note_missing_preprocessing(method)
     if others:
-        print(f"note: {kinds_of(others)}, such as {others[0]}", file=sys.stderr)
+        print(f"note: {count_unread(others)}, such as {others[0]}", file=sys.stderr)
     callbacks = trainer_options.pop("callbacks") or []
     trainer = Trainer(
         **trainer_options, callbacks=[*(callbacks if isinstance(callbacks, list) else [callbacks]), writer]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lws_lightning.batches import PredictionBatch
-from lws_lightning.data import Decoder, ResizeMode, is_image, is_passed_over, kinds_of, try_decoding
+from lws_lightning.data import Decoder, ResizeMode, count_unread, is_ignored, is_image, try_decoding
 from lws_lightning.methods import DataRecord
 from lws_lightning.walking import links_to_parent, walk
 
@@ -27,7 +27,7 @@ def find_images(given: Sequence[str]) -> tuple[list[str], list[str]]:
     Args:
         given: A file, whatever its name; a folder, which is searched recursively for images by file extension; or a
             pattern with `*`, `?`, `[...]` or `**`, whose matches are files or folders. Links are followed. Hidden and
-            system files (`is_passed_over`) are skipped, unless they are named explicitly.
+            system files (`is_ignored`) are skipped, unless they are named explicitly.
 
     Returns:
         Paths in the order given, those of a folder or pattern sorted, without duplicates; and the other files in the
@@ -53,7 +53,7 @@ def find_images(given: Sequence[str]) -> tuple[list[str], list[str]]:
         if not images:
             raise ValueError(
                 f"--images: there are no images in {entry} (by file extension: .png, .jpg, ...)"
-                f"{f'; {kinds_of(other_files)}' if other_files else ''}."
+                f"{f'; {count_unread(other_files)}' if other_files else ''}."
             )
         found += images
         others += other_files
@@ -65,7 +65,7 @@ def _files_of(entry: str) -> list[str]:
     if not Path(entry).is_dir():
         return [entry]
     # Not pathlib, which would remove a leading "./".
-    return [os.path.join(place, name) for place, names in walk(entry, is_passed_over) for name in names]  # noqa: PTH118
+    return [os.path.join(place, name) for place, names in walk(entry, is_ignored) for name in names]  # noqa: PTH118
 
 
 def _matches(pattern: str) -> list[str]:
@@ -74,7 +74,7 @@ def _matches(pattern: str) -> list[str]:
     matches = {
         match
         for match in _expanded(pattern.replace(os.sep, "/"))
-        if not any(is_passed_over(name) and name not in literal for name in Path(match).parts)
+        if not any(is_ignored(name) and name not in literal for name in Path(match).parts)
         and not links_to_parent(match)
     }
     return sorted(matches)
@@ -92,7 +92,7 @@ def _expanded(pattern: str) -> Iterator[str]:
     for base in _expanded(before) if before else [""]:
         if not Path(base).is_dir():
             continue
-        for place, _ in walk(base or ".", is_passed_over):
+        for place, _ in walk(base or ".", is_ignored):
             inside = place if base else os.path.relpath(place)
             yield from _expanded(after if inside == "." else f"{glob.escape(inside)}/{after}")
 

@@ -105,7 +105,7 @@ def test_cache_that_cannot_be_written_to_gives_one_warning(root, tmp_path):
 def test_no_home_folder(root, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    with pytest.warns(UserWarning, match="Omniglot: cannot keep the decoded images in ~"):
+    with pytest.warns(UserWarning, match="Omniglot: cannot cache the decoded images in ~"):
         one(root).setup()
 
 
