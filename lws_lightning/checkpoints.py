@@ -1,30 +1,30 @@
 """Finds checkpoints, and the runs that wrote them."""
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
 
-__all__ = ["Saved", "find_checkpoint", "newest_checkpoint", "read_saved", "run_of"]
+from lws_lightning.records import RECORD_FILE
+
+__all__ = ["CheckpointInfo", "find_checkpoint", "newest_checkpoint", "read_checkpoint_info", "run_folder_of"]
 
 _CONFIGS = ("run.yaml", "config.yaml")
-"""The file with a run's options: that of a sweep, that of `lws fit`."""
+"""The files with a run's options: from a sweep, and from `lws fit`."""
 
 
 @dataclass(frozen=True)
-class Saved:
-    """What a checkpoint records about itself; its tensors are not read.
+class CheckpointInfo:
+    """What a checkpoint records about its run.
 
     Attributes:
         path: The file.
-        step: Number of training steps done.
+        step: Training steps completed.
         resumable: Whether a run can continue from it; a file with weights only can be evaluated.
-        folder: The run folder that it names, None if it names none.
-        started: When its run began, None if not recorded.
+        folder: The run folder, None if not recorded.
+        started: Start time of the run, None if not recorded.
     """
 
     path: Path
@@ -34,8 +34,8 @@ class Saved:
     started: str | None
 
 
-def read_saved(path: Path) -> Saved:
-    """Reads what a checkpoint records about itself.
+def read_checkpoint_info(path: Path) -> CheckpointInfo:
+    """Reads what a checkpoint records about its run; its tensors are not read.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -49,50 +49,52 @@ def read_saved(path: Path) -> Saved:
         resumable = complete and bool(content.get("loops")) and bool(content.get("optimizer_states"))
         record = content.get("callbacks", {}).get("RunRecord", {})
         folder = None if record.get("folder") is None else Path(record["folder"])
-        found = Saved(path, int(content["global_step"]), resumable, folder, record.get("started"))
-    except Exception as error:  # torch, pickle and zipfile raise what the bytes lead to
+        info = CheckpointInfo(path, int(content["global_step"]), resumable, folder, record.get("started"))
+    except Exception as error:  # torch, pickle and zipfile raise all kinds of exceptions on damaged files
         raise ValueError(f"{path} cannot be read as a checkpoint; it is damaged, or not a checkpoint.") from error
     if not complete:
         raise ValueError(f"{path} is not a checkpoint: it has no weights.")
-    return found
+    return info
 
 
 def newest_checkpoint(folder: Path, resumable: bool = True) -> Path | None:
     """Finds the checkpoint of a run with the most training steps, wherever its callbacks saved it.
+
+    Damaged files, checkpoints of other runs in the same folder and, if `resumable`, files with weights only are
+    ignored.
 
     Args:
         folder: Of the run.
         resumable: Whether a run must be able to continue from it.
 
     Returns:
-        None if there is none. Damaged files, checkpoints of another run in the same place and, if `resumable`, files
-        with weights only are ignored.
+        None if there is none.
     """
-    saved = [each for each in _saved_of(folder) if each.resumable or not resumable]
-    best = max(saved, key=lambda each: (each.step, each.path.stat().st_mtime_ns), default=None)
-    return None if best is None else best.path
+    checkpoints = [info for info in _checkpoints_of(folder) if info.resumable or not resumable]
+    newest = max(checkpoints, key=lambda info: (info.step, info.path.stat().st_mtime_ns), default=None)
+    return None if newest is None else newest.path
 
 
 def find_checkpoint(given: str | Path, resumable: bool = False) -> Path:
-    """Finds the checkpoint that a path means: a file itself, or the one in a run folder or its `checkpoints`.
+    """Finds the checkpoint for a path that is one, a run folder, or its `checkpoints` folder.
 
     Args:
-        given: What a user gave as a checkpoint.
+        given: The path that a user gave.
         resumable: Whether a run must be able to continue from it.
 
     Returns:
         The file; in a folder `last.ckpt`, else the readable one with the most steps.
 
     Raises:
-        FileNotFoundError: If there is nothing.
+        FileNotFoundError: If there is none.
         ValueError: If the file cannot be read or resumed, or the folder holds more than one run.
     """
     path = Path(given)
     if not path.is_dir():
-        if not read_saved(path).resumable and resumable:
-            raise ValueError(f"{path} holds weights only; a run cannot go on from it. It can be tested and exported.")
+        if not read_checkpoint_info(path).resumable and resumable:
+            raise ValueError(f"{path} holds weights only; a run cannot resume from it. It can be tested and exported.")
         return path
-    if len({record.parent for record in path.rglob("result.json")}) > 1:
+    if len(list(path.rglob(RECORD_FILE))) > 1:
         raise ValueError(f"{path} holds more than one run. Give the folder of one, or a checkpoint.")
     for last in (path / "last.ckpt", path / "checkpoints" / "last.ckpt"):
         try:
@@ -101,57 +103,50 @@ def find_checkpoint(given: str | Path, resumable: bool = False) -> Path:
             continue
     newest = newest_checkpoint(path, resumable)
     if newest is None:
-        kind = "from which a run can go on" if resumable else "that can be read"
-        raise FileNotFoundError(f"There is no checkpoint {kind} in {path}.")
+        needed = "from which a run can resume" if resumable else "that can be read"
+        raise FileNotFoundError(f"There is no checkpoint {needed} in {path}.")
     return newest
 
 
-def run_of(checkpoint: Path) -> Path | None:
-    """Returns the folder of the run that wrote a checkpoint, the one with its `config.yaml`; None if it is gone."""
-    beside = [parent.parent for parent in checkpoint.parents if parent.name == "checkpoints"]
-    named = [] if any(map(_has_config, beside)) else _named_folder(checkpoint)
-    for folder in (*beside, *named, checkpoint.parent, checkpoint.parent.parent):
-        if _has_config(folder):
+def run_folder_of(checkpoint: Path) -> Path | None:
+    """Returns the folder, with a `config.yaml`, of the run that wrote a checkpoint; None if it cannot be found."""
+    for folder in _candidate_folders(checkpoint):
+        if (folder / "config.yaml").is_file():
             return folder
     return None
 
 
-def _has_config(folder: Path) -> bool:
-    return (folder / "config.yaml").is_file()
-
-
-def _named_folder(checkpoint: Path) -> list[Path]:
+def _candidate_folders(checkpoint: Path) -> Iterator[Path]:
+    yield from (parent.parent for parent in checkpoint.parents if parent.name == "checkpoints")
     try:
-        folder = read_saved(checkpoint).folder
+        recorded = read_checkpoint_info(checkpoint).folder
     except (OSError, ValueError):
-        return []
-    return [] if folder is None else [folder]
+        recorded = None
+    if recorded is not None:
+        yield recorded
+    yield from (checkpoint.parent, checkpoint.parent.parent)
 
 
-def _saved_of(folder: Path) -> Iterator[Saved]:
-    for place in (folder, *_other_places(folder)):
-        for path in sorted(place.rglob("*.ckpt")):
+def _checkpoints_of(run: Path) -> Iterator[CheckpointInfo]:
+    for folder in (run, *_checkpoint_dirpaths(run)):
+        for path in sorted(folder.rglob("*.ckpt")):
             try:
-                saved = read_saved(path)
+                info = read_checkpoint_info(path)
             except (OSError, ValueError):
                 continue
-            others = saved.folder is not None and saved.folder.is_dir() and not saved.folder.samefile(folder)
-            if place == folder or not others:
-                yield saved
+            of_other_run = info.folder is not None and info.folder.is_dir() and not info.folder.samefile(run)
+            if folder == run or not of_other_run:
+                yield info
 
 
-def _other_places(folder: Path) -> list[Path]:
-    """Returns the folders outside the run folder that the run's checkpoint callbacks save in."""
+def _checkpoint_dirpaths(folder: Path) -> list[Path]:
+    """Returns the `dirpath` of each checkpoint callback in the configuration of a run."""
     for name in _CONFIGS:
         try:
             config = yaml.safe_load((folder / name).read_text(encoding="utf-8"))
             callbacks = config["trainer"].get("callbacks") or []
-            options = [(each.get("init_args") or {}) for each in callbacks if isinstance(each, Mapping)]
+            options = [(callback.get("init_args") or {}) for callback in callbacks if isinstance(callback, Mapping)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
             continue
-        return [_local(each["dirpath"]) for each in options if each.get("dirpath")]
+        return [Path(args["dirpath"]).expanduser() for args in options if args.get("dirpath")]
     return []
-
-
-def _local(path: Any) -> Path:
-    return Path(os.fspath(path)).expanduser()

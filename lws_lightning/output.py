@@ -1,16 +1,16 @@
-"""What is printed, wherever it goes."""
+"""Standard output in any encoding."""
 
 import io
 import sys
 
-__all__ = ["print_all_names"]
+__all__ = ["escape_unencodable_output"]
 
 
-def print_all_names() -> None:
-    r"""Lets the names of tasks and files be printed in any encoding; what it lacks is written as `\u65e5`.
+def escape_unencodable_output() -> None:
+    r"""Prints characters that the encoding of the output lacks as `\u65e5` instead of failing.
 
-    Output that goes into a file or a pipe has the encoding of the system or of PYTHONIOENCODING.
+    Output to a file or a pipe has the encoding of the system or of PYTHONIOENCODING.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # notebooks have streams of their own
+        if isinstance(stream, io.TextIOWrapper):  # not in notebooks
             stream.reconfigure(errors="backslashreplace")

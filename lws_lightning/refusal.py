@@ -1,21 +1,20 @@
-"""Tells what a user can mend from what is a fault of the program."""
+"""Tells errors that a user can fix from bugs."""
 
 import dis
 
 __all__ = ["refusal"]
 
-_REFUSING = ("lws_lightning", "lightning")
+_OUR_PACKAGES = ("lws_lightning", "lightning")
 _RAISE = dis.opmap["RAISE_VARARGS"]
-_OF_A_WORKER = "Original Traceback"
+_WORKER_TRACEBACK = "Original Traceback"
 
 
 def refusal(error: BaseException) -> str | None:
-    """Returns what to say of an exception that tells a user what to mend, None if its traceback is needed.
+    """Returns the message of an exception that a user can fix, None if it is a bug whose traceback is needed.
 
-    A user can mend what the system refuses (files, disks, packages that are missing) and what this package or Lightning
-    refuses, which is to say: raises by a statement of its own. Whatever else is raised in their code, as by a wrong
-    index, is a fault of it. Where jsonargparse or others have wrapped the exception, the outermost that counts is
-    taken.
+    A user can fix errors of the system (files, disks, missing packages), and those that this package or Lightning
+    raises by a `raise` statement. Anything else raised in their code, such as by a wrong index, is a bug. If
+    jsonargparse or others have wrapped the exception, the outermost one of these kinds is used.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -33,11 +32,11 @@ def _is_refused(error: BaseException) -> bool:
         innermost = innermost.tb_next
     frame = innermost.tb_frame
     package = str(frame.f_globals.get("__name__")).partition(".")[0]
-    return package in _REFUSING and frame.f_code.co_code[innermost.tb_lasti] == _RAISE
+    return package in _OUR_PACKAGES and frame.f_code.co_code[innermost.tb_lasti] == _RAISE
 
 
 def _text(error: BaseException) -> str:
     message = str(error).strip()
-    if _OF_A_WORKER in message:  # torch puts the whole traceback of a loader process into the message
+    if _WORKER_TRACEBACK in message:  # torch includes the whole traceback of a loader process
         message = message.splitlines()[-1]
     return message or type(error).__name__

@@ -1,10 +1,10 @@
-"""Walks through folders, follows links, and never goes in a circle."""
+"""Walks folders recursively, following links without cycles."""
 
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["leads_back", "walk"]
+__all__ = ["links_to_parent", "walk"]
 
 
 def walk(
@@ -12,21 +12,21 @@ def walk(
     skip: Callable[[str], bool] = lambda name: False,
     on_error: Callable[[OSError], object] | None = None,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Walks through a folder and everything below it, links to folders included.
+    """Walks a folder recursively, following links to folders.
 
-    A link to a folder that it lies in, also by way of other links, is left out (`leads_back`); two links to the same
-    folder are both followed.
+    A link to a folder that contains it, also by way of other links, is skipped (`links_to_parent`); two links to the
+    same folder are both followed.
 
     Args:
         folder: The folder to start in.
-        skip: Called with the name of a folder or file; says which ones to leave out.
-        on_error: Called where a folder cannot be read. None: the error is raised.
+        skip: Returns whether to skip a folder or file of this name.
+        on_error: Called if a folder cannot be read. None: the error is raised.
 
     Yields:
-        The path of each folder, which begins with `folder` as it is given, and the names of its files, sorted.
+        The path of each folder, beginning with `folder` as given, and the names of its files, sorted.
 
     Raises:
-        OSError: If a folder cannot be read.
+        OSError: If a folder cannot be read and `on_error` is None.
     """
 
     def fail(error: OSError) -> None:
@@ -46,8 +46,8 @@ def walk(
         yield place, sorted(name for name in files if not skip(name))
 
 
-def leads_back(folder: str | Path) -> bool:
-    """Says whether a folder is a link to one of its own parents."""
+def links_to_parent(folder: str | Path) -> bool:
+    """Returns whether a folder is a link to one of its own parents."""
     return Path(folder).is_dir() and os.path.realpath(folder) in _folders_above(folder)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from locations import CONFIGS
 
-from lws_lightning.checkpoints import find_checkpoint, newest_checkpoint, run_of
+from lws_lightning.checkpoints import find_checkpoint, newest_checkpoint, run_folder_of
 
 QUIET = ("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false")
 FIT = ("fit", "--config", CONFIGS / "quickstart/full.yaml", "--trainer.max_steps", 4, *QUIET)
@@ -57,7 +57,7 @@ def test_checkpoints_are_found_where_the_callback_put_them(tmp_path):
     own = save(shared / "own.ckpt", 5, folder=str(run))
     assert newest_checkpoint(run) == own
     assert find_checkpoint(run) == own
-    assert run_of(own) == run
+    assert run_folder_of(own) == run
 
 
 def test_a_folder_is_taken_for_its_last_checkpoint(tmp_path):
@@ -111,7 +111,7 @@ def test_where_there_is_no_checkpoint_one_true_line_says_so(lws, tmp_path, comma
 def test_a_checkpoint_without_its_config_says_what_is_missing(lws, tmp_path):
     lone = save(tmp_path / "lone.ckpt", 3)
     for command in ("fit", "test", "validate"):
-        with pytest.raises(SystemExit, match=r"there is no config\.yaml of the run by"):
+        with pytest.raises(SystemExit, match=r"no config\.yaml found for the run of"):
             lws(command, "--ckpt_path", lone)
 
 

@@ -1,4 +1,4 @@
-"""What watches a run: scalars and pictures of the sharing, and the record in the run folder."""
+"""Callbacks: scalars and pictures of the sharing, the record in the run folder, a progress bar."""
 
 from lws_lightning.callbacks.progress import StepProgressBar
 from lws_lightning.callbacks.run_record import RunRecord

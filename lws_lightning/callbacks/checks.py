@@ -1,4 +1,4 @@
-"""Refuses modules that the callbacks cannot watch."""
+"""Checks the module of a Trainer."""
 
 from lightning.pytorch import Callback, LightningModule
 
@@ -8,10 +8,10 @@ __all__ = ["require_method"]
 
 
 def require_method(module: LightningModule, callback: Callback) -> MultiTaskMethod:
-    """Returns the module that a Trainer runs.
+    """Returns the module, which must be a `MultiTaskMethod`.
 
     Raises:
-        TypeError: If it is no method of this package, nor derived from one.
+        TypeError: If it is not.
     """
     if not isinstance(module, MultiTaskMethod):
         raise TypeError(

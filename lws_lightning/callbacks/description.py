@@ -1,4 +1,4 @@
-"""Describes a run as its record has it."""
+"""Creates the record of a run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,25 +7,25 @@ from lightning.pytorch import Trainer
 
 from lws_lightning.callbacks.environment import data_digest, hardware, versions
 from lws_lightning.methods import MultiTaskMethod
-from lws_lightning.records import TRAINER_OPTIONS, Identity, Run, default_options, plain_options
+from lws_lightning.records import TRAINER_OPTIONS, Identity, Run, default_options, options_to_json
 from lws_lightning.search import SearchDistribution
 
 __all__ = ["describe_run", "identity_of"]
 
 
 def identity_of(trainer: Trainer, method: MultiTaskMethod) -> Identity:
-    """Returns the options that a run's result depends on; a DataModule without `identity` has none of them."""
+    """Returns the options that a run's result depends on; a DataModule without `identity` contributes none."""
     data = getattr(trainer, "datamodule", None)
     return Identity(method.identity, getattr(data, "identity", {}), str(trainer.precision))
 
 
 def describe_run(trainer: Trainer, method: MultiTaskMethod, **progress: Any) -> Run:
-    """Describes a run.
+    """Creates the record of a run.
 
     Args:
         trainer: Its Trainer.
-        method: What it trains.
-        **progress: How far it has come: the fields of `Run` that neither Trainer nor method know.
+        method: The method that it trains.
+        **progress: The fields of `Run` that neither the Trainer nor the method knows.
     """
     data = getattr(trainer, "datamodule", None)
     distribution = method.distribution
@@ -43,7 +43,7 @@ def describe_run(trainer: Trainer, method: MultiTaskMethod, **progress: Any) -> 
         neutral={"method": _neutral(method), "data": _neutral(data)},
         defaults=default_options(type(method), MultiTaskMethod),
         training_options=sorted(method.training_options),
-        trainer=plain_options({name: getattr(trainer, name) for name in TRAINER_OPTIONS}),
+        trainer=options_to_json({name: getattr(trainer, name) for name in TRAINER_OPTIONS}),
         entropies=_entropies(distribution, method.layer_names),
         probabilities=_probabilities(distribution, method.weights_per_layer),
         assignment=None if method.assignment is None else method.assignment.tolist(),
@@ -58,9 +58,9 @@ def describe_run(trainer: Trainer, method: MultiTaskMethod, **progress: Any) -> 
 
 
 def _neutral(module: Any) -> dict[str, Any]:
-    """Returns those options of a method or DataModule that it declares to have no consequence for a result."""
+    """Returns the options that a method or DataModule declares to have no effect on results."""
     names: frozenset[str] = getattr(module, "neutral_options", frozenset())
-    return plain_options({name: value for name, value in getattr(module, "hparams", {}).items() if name in names})
+    return options_to_json({name: value for name, value in getattr(module, "hparams", {}).items() if name in names})
 
 
 def _entropies(distribution: SearchDistribution | None, layer_names: Sequence[str]) -> dict[str, Any] | None:
@@ -79,9 +79,9 @@ def _entropies(distribution: SearchDistribution | None, layer_names: Sequence[st
 def _probabilities(
     distribution: SearchDistribution | None, weights_per_layer: Sequence[int]
 ) -> list[list[list[float]]] | None:
-    """Returns by layer and task K_l numbers without padding, rounded to six significant digits.
+    """Returns K_l probabilities by layer and task, without padding, rounded to six significant digits.
 
-    Their affinity is then known to 1e-6, and the record of 50 tasks with 20 copies stays short.
+    This keeps the record of 50 tasks with 20 copies short, and the affinity accurate to 1e-6.
     """
     if distribution is None:
         return None

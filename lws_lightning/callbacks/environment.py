@@ -1,4 +1,4 @@
-"""What a run computes on, and with which data and versions."""
+"""The versions, hardware and data of a run."""
 
 import importlib.metadata
 import os
@@ -15,17 +15,17 @@ __all__ = ["data_digest", "hardware", "versions"]
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that a result depends on."""
-    found = {"python": platform.python_version()}
+    result = {"python": platform.python_version()}
     for package in ("torch", "lightning", "lws_lightning"):
         try:
-            found[package] = importlib.metadata.version(package)
+            result[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+            result[package] = "unknown"
+    return result
 
 
 def hardware(device: torch.device) -> Hardware:
-    """Describes the machine; `device` is where the networks run."""
+    """Describes the machine; `device` is the one that the networks are on."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpu = None
     if device.type == "cuda":
@@ -36,10 +36,10 @@ def hardware(device: torch.device) -> Hardware:
 
 
 def data_digest(data: Any) -> str | None:
-    """Returns the fingerprint of a DataModule's images; None without one, or if they cannot be read."""
+    """Returns the fingerprint of a DataModule's images; None if it has none or they cannot be read."""
     try:
         return getattr(data, "digest", None)
-    except (ValueError, OSError):  # which is why a start fails that is to be recorded
+    except (ValueError, OSError):  # a run that fails because of unreadable data is recorded, too
         return None
 
 

@@ -9,7 +9,7 @@ __all__ = ["StepProgressBar"]
 
 
 class StepProgressBar(TQDMProgressBar):
-    """Shows how far a run is on its way to `max_steps`, where Lightning's bars start anew every epoch.
+    """Shows progress towards `max_steps`; Lightning's bar starts again every epoch.
 
     An epoch of a small data set takes seconds and says nothing about the end of the run. Without `max_steps` this is
     Lightning's own bar.
@@ -22,7 +22,7 @@ class StepProgressBar(TQDMProgressBar):
         super().__init__(refresh_rate=refresh_rate)
 
     def on_train_epoch_start(self, trainer: Trainer, *args: Any) -> None:
-        """Leaves the bar where it is."""
+        """Sets up the bar at the first epoch and keeps it at later ones."""
         if trainer.max_steps < 0:
             super().on_train_epoch_start(trainer, *args)
             return
@@ -35,7 +35,7 @@ class StepProgressBar(TQDMProgressBar):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Moves the bar to the steps done."""
+        """Moves the bar to the number of completed steps."""
         if trainer.max_steps < 0:
             super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
             return
@@ -45,7 +45,7 @@ class StepProgressBar(TQDMProgressBar):
             self.train_progress_bar.set_postfix(self.get_metrics(trainer, pl_module))
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Returns what a method shows, without the version of the log folder."""
+        """Returns the metrics to show, without the version of the log folder."""
         metrics = dict(super().get_metrics(trainer, pl_module))
         metrics.pop("v_num", None)
         return metrics

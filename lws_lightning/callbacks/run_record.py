@@ -1,4 +1,4 @@
-"""Makes the run folder a record: `curve.csv` and `result.json`."""
+"""Records a run in its folder: `curve.csv` and `result.json`."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from lws_lightning.callbacks.stopping import stopped_by
 from lws_lightning.methods import MultiTaskMethod, inference_costs, inference_seconds
 from lws_lightning.records import (
     RECORD_FILE,
-    CarefulWriter,
+    BestEffortWriter,
     CurveRow,
     Evaluation,
     InferenceCost,
@@ -24,14 +24,14 @@ from lws_lightning.records import (
     Run,
     Status,
     changed_options,
+    claimed_folder,
     curve_to_csv,
     find_run,
+    insert_row,
     mark_failed_in_place,
-    put_row,
-    reason_to_spare,
+    overwrite_refusal,
     release_folder,
     run_folder,
-    taken_folder,
 )
 
 __all__ = ["RunRecord"]
@@ -41,29 +41,29 @@ _LATENCY_BATCH = 16
 
 
 class RunRecord(Callback):
-    """Writes `curve.csv` and `result.json` into the run folder (see `run_folder`).
+    """Writes `curve.csv` and `result.json` to the run folder (see `run_folder`).
 
-    The record of a finished run is never overwritten. Given by hand, this callback makes a folder in `lightning_logs/`
-    where there is no other place; the one that methods bring leaves nothing then.
+    The record of a finished run is never overwritten. If the user adds this callback and the run has no other output
+    location, it creates a folder in `lightning_logs/`; the one that methods add then writes nothing.
 
-    Both are replaced atomically at the start, at each evaluation, at the end and when an exception or an interrupt ends
-    the run, so that a killed run leaves its last evaluation and the status `running`. In between they are refreshed at
-    most every ten seconds, so that others see how far the run is. Checkpoints carry the curve and the seconds: a
-    resumed run's `curve.csv` is complete, wherever it is written. A folder that cannot be written is warned of once
-    and does not stop the training. `fast_dev_run` writes nothing.
+    Both files are replaced atomically at the start, at each evaluation, at the end and when an exception or interrupt
+    ends the run, so that a killed run leaves its last evaluation and the status `running`. In between they are
+    refreshed at most every ten seconds. Checkpoints contain the curve and the times, so that a resumed run's
+    `curve.csv` is complete in any folder. A folder that cannot be written to causes one warning and does not stop the
+    training. `fast_dev_run` writes nothing.
 
-    `result.json` is a `Run` (`lws_lightning.records`), which names its fields, with `format` 1. Numbers that are not
-    finite are strings there, which `float` reads.
+    `result.json` has the fields of `Run` (`lws_lightning.records`) and `format` 1. Non-finite numbers are stored as
+    strings that `float` reads.
 
     Args:
-        run_dir: For testing only: the folder of the run that the tested weights come from. The result is put into its
-            `result.json`. None means the run folder of the Trainer.
+        run_dir: For testing only: the folder of the run that trained the tested weights, whose `result.json` gets the
+            result. None means the run folder of the Trainer.
     """
 
     def __init__(self, run_dir: str | None = None) -> None:
         self.run_dir = run_dir
         self._folder: Path | None = None
-        self._writer = CarefulWriter("The record of the run")
+        self._writer = BestEffortWriter("The record of the run")
         self._described: Run | None = None
         self._phase: str | None = None
         self._since = self._written = 0.0
@@ -78,10 +78,10 @@ class RunRecord(Callback):
         self._costs: dict[str, InferenceCost] = {}
         self._latency: Latency | None = None
 
-    # What checkpoints carry: plain values, because they are read with `weights_only=True`.
+    # Checkpoints are read with `weights_only=True`, so the state consists of JSON values.
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the curve and the seconds so far."""
+        """Returns the curve and the times so far."""
         self._switch(self._phase)
         return {
             "rows": [row.to_json() for row in self._rows],
@@ -93,7 +93,7 @@ class RunRecord(Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from the curve and the seconds of a checkpoint."""
+        """Restores the curve and the times."""
         evaluation = state_dict["evaluation"]
         self._rows = [CurveRow.from_json(row) for row in state_dict["rows"]]
         self._evaluation = None if evaluation is None else Evaluation.from_json(evaluation)
@@ -104,16 +104,16 @@ class RunRecord(Callback):
     # Training.
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Forgets an earlier run of another Trainer; a checkpoint's state is loaded after this."""
-        if stage == "fit" and trainer.global_step == 0:
-            self._reset()
+        """Discards the state of an earlier Trainer's run; a checkpoint's state is loaded later."""
         if stage == "fit":
-            self._folder = run_folder(trainer, anyway=True)
+            if trainer.global_step == 0:
+                self._reset()
+            self._folder = run_folder(trainer, create_default=True)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Writes the record with the status `running`; raises ValueError if that of a finished run is in the way."""
+        """Writes the record with the status `running`; raises ValueError if it would overwrite a finished run."""
         require_method(pl_module, self)
-        if self._folder is not None and (reason := reason_to_spare(self._folder, self._step, self._started)):
+        if self._folder is not None and (reason := overwrite_refusal(self._folder, self._step, self._started)):
             raise ValueError(reason)
         self._started = self._started or _now()
         self._write(trainer, pl_module, "running")
@@ -124,21 +124,21 @@ class RunRecord(Callback):
         self._switch("training")
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Ends the time of an evaluation."""
-        # Not at its end, because other callbacks draw and save there.
+        """Stops timing an evaluation."""
+        # Not in `on_validation_end`, where other callbacks still draw and save.
         if self._phase == "evaluation":
             self._switch("training")
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Counts, and now and then tells others."""
+        """Counts the step, and refreshes the files from time to time."""
         self._step = trainer.global_step
         if time.monotonic() - self._written > _REFRESH_SECONDS:
             self._write(trainer, pl_module, "running")
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Starts the time of an evaluation."""
+        """Starts timing an evaluation."""
         if self._phase is not None:
             self._switch("evaluation")
 
@@ -151,7 +151,7 @@ class RunRecord(Callback):
         for evaluation in module.evaluations.values():
             if evaluation.prefix != "test" and evaluation.step == trainer.global_step:
                 self._evaluation = evaluation
-                put_row(self._rows, CurveRow.of(evaluation, self._seconds["training"], entropy))
+                insert_row(self._rows, CurveRow.of(evaluation, self._seconds["training"], entropy))
         self._write(trainer, pl_module, "running")
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -167,21 +167,21 @@ class RunRecord(Callback):
         release_folder(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Writes how far the run came and why it ended."""
+        """Writes the last step and the reason for the end."""
         if trainer.state.fn != "fit":
             return
-        self._folder = taken_folder(trainer)  # the start may have failed before `setup`
+        self._folder = claimed_folder(trainer)  # the run may have failed before `setup`
         release_folder(trainer)
-        if self._folder is None or reason_to_spare(self._folder, self._step, self._started):
+        if self._folder is None or overwrite_refusal(self._folder, self._step, self._started):
             return
         self._switch(None)
         # SIGTERM arrives as Lightning's SIGTERMException, which is a SystemExit.
-        stopped = isinstance(exception, KeyboardInterrupt | SystemExit)
-        status: Status = "interrupted" if stopped else "failed"
+        interrupted = isinstance(exception, KeyboardInterrupt | SystemExit)
+        status: Status = "interrupted" if interrupted else "failed"
         message = f"{type(exception).__name__}: {exception}".removesuffix(": ")
         try:
             self._write(trainer, pl_module, status, message)
-        except Exception:  # a broken device must not hide what broke it
+        except Exception:  # an error of a broken device must not hide the original one
             if self._described is not None and trainer.is_global_zero:
                 ended = replace(self._described, status=status, message=message, ended=_now())
                 self._writer.write(self._folder / RECORD_FILE, ended.text())
@@ -191,21 +191,20 @@ class RunRecord(Callback):
     # Testing.
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Puts the test's result into the record of the run it belongs to."""
-        folder = run_folder(trainer, anyway=True) if self.run_dir is None else Path(self.run_dir)
+        """Adds the test result to the record of its run."""
+        folder = run_folder(trainer, create_default=True) if self.run_dir is None else Path(self.run_dir)
         module = require_method(pl_module, self)
         evaluation = module.evaluations.get("test")
         if folder is None or evaluation is None or not trainer.is_global_zero:
             return
-        # A Trainer that only tests does not restore `global_step`; this callback's state in the checkpoint knows it.
+        # A Trainer that only tests does not restore `global_step`; this callback's state in the checkpoint has it.
         test = replace(evaluation, step=self._step or evaluation.step)
         run = find_run(folder)
         if run is None:
             run = self._describe(trainer, module, "finished", test.step)
         elif self.run_dir is None and (other := _other_run(run, trainer, module)):
             rank_zero_warn(
-                f"{folder / RECORD_FILE} is the record of another run ({other}); "
-                "the test's result is not written there."
+                f"{folder / RECORD_FILE} is the record of another run ({other}); the test result is not written there."
             )
             return
         self._writer.write(folder / RECORD_FILE, replace(run, test=test).text())
@@ -229,7 +228,7 @@ class RunRecord(Callback):
         self._writer.write(self._folder / RECORD_FILE, self._described.text())
 
     def _describe(self, trainer: Trainer, module: MultiTaskMethod, status: Status, step: int, message: str = "") -> Run:
-        if self._costs.keys() != set(module.task_names):  # which copy a task uses changes, but not what a copy costs
+        if self._costs.keys() != set(module.task_names):  # the cost of a task does not depend on the copies it uses
             self._costs = {name: InferenceCost(**cost) for name, cost in inference_costs(module).items()}
         seconds = self._seconds["training"]
         trained = seconds > 0
@@ -257,19 +256,25 @@ def _now() -> str:
 
 
 def _other_run(run: Run, trainer: Trainer, module: MultiTaskMethod) -> str:
-    """Says in what the run of a record is not the one whose networks are tested, empty if it may be.
+    """Lists how the recorded run differs from the one whose networks are tested, empty if they may be the same.
 
-    Options of the start leave no trace in networks that are trained, and evaluations do not depend on those of batches.
+    Options of the start are not recorded in trained networks, and evaluations do not depend on those of batches.
     """
-    data, own = getattr(trainer, "datamodule", None), identity_of(trainer, module)
-    without = module.start_options | getattr(data, "batch_options", frozenset()) - {"seed"}
-    before = {
+    data, identity = getattr(trainer, "datamodule", None), identity_of(trainer, module)
+    ignored = module.start_options | getattr(data, "batch_options", frozenset()) - {"seed"}
+    recorded = {
         "data": run.data,
         "method": run.method,
         "network": run.network,
         **run.identity.data,
         **run.identity.method,
     }
-    now = {"data": data and type(data).__name__, "method": module.method_name, "network": module.network_name}
-    changed = changed_options(before, {**now, **own.data, **own.method}).items()
-    return ", ".join(f"{name} {old}, not {new}" for name, (old, new) in changed if name not in without)
+    tested = {
+        "data": data and type(data).__name__,
+        "method": module.method_name,
+        "network": module.network_name,
+        **identity.data,
+        **identity.method,
+    }
+    changed = changed_options(recorded, tested).items()
+    return ", ".join(f"{name} {old}, not {new}" for name, (old, new) in changed if name not in ignored)

@@ -1,4 +1,4 @@
-"""Shows how the sharing develops: entropies as scalars, assignment and probabilities as pictures."""
+"""Logs the sharing during training: entropies as scalars, assignment and probabilities as pictures."""
 
 from pathlib import Path
 from typing import Any
@@ -20,34 +20,33 @@ from lws_lightning.drawing import (
     probabilities_figure,
 )
 from lws_lightning.methods import MultiTaskMethod
-from lws_lightning.records import CarefulWriter, is_dry_run, run_folder
+from lws_lightning.records import BestEffortWriter, is_dry_run, run_folder
 
 __all__ = ["SharingMonitor"]
 
 
 class SharingMonitor(Callback):
-    """Logs how far the search has come and draws which tasks share which weights.
+    """Logs the progress of the search and draws which tasks share which weights.
 
     Every `log_every_n_steps` steps it logs `entropy/mean` and `entropy/<layer>` in nats, the same divided by log K_l
     under `entropy_normalized/`, all as means over tasks, and `sharing/distinct_weights` (copies in use over all
-    layers) and `sharing/parameters`. Fixed sharing has no entropies; where no assignment describes the sharing, neither
-    distinct weights nor a picture of the assignment exist.
+    layers) and `sharing/parameters`. Fixed sharing has no entropies. If no assignment describes the sharing, there are
+    no distinct weights and no picture of the assignment.
 
-    At each evaluation and at the end of the training, TensorBoard gets the figures `sharing/assignment`,
-    `sharing/probabilities` and `sharing/affinity` (how likely two tasks share a layer, with two tasks or more) and the
-    histogram `sharing/probabilities_histogram`; at the end also the text `sharing/groups`. The last pictures are PNG
-    files in `pictures/` of the run folder, if it has one (see `run_folder`), with TensorBoard or without.
+    At each evaluation and at the end of training, TensorBoard gets the figures `sharing/assignment`,
+    `sharing/probabilities` and `sharing/affinity` (how likely two tasks share a layer, with at least two tasks) and the
+    histogram `sharing/probabilities_histogram`; at the end also the text `sharing/groups`. The last pictures are saved
+    as PNG files in `pictures/` of the run folder, if it has one (see `run_folder`), with or without TensorBoard.
 
     Args:
-        pictures_every_evaluation: False draws at the end only. With 50 tasks and 20 copies drawing takes a few
-            seconds.
+        pictures_every_evaluation: False draws at the end only. Drawing 50 tasks with 20 copies takes a few seconds.
     """
 
     def __init__(self, pictures_every_evaluation: bool = True) -> None:
         self.pictures_every_evaluation = pictures_every_evaluation
         self._folder: Path | None = None
         self._drawn_at: int | None = None
-        self._writer = CarefulWriter("The pictures of the sharing")
+        self._writer = BestEffortWriter("The pictures of the sharing")
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Checks the module and notes the run folder, on every process."""
@@ -66,8 +65,8 @@ class SharingMonitor(Callback):
         totals, by_layer = _scalars(module)
         for name, value in totals.items():
             pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=name == "entropy/mean")
-        # Lightning goes through all that was ever given to `log` after each step, which for 2 L values is half a
-        # millisecond. So these reach the loggers directly, at the step where Lightning puts the others.
+        # After each step Lightning goes through everything ever passed to `log`, which takes half a millisecond for
+        # 2 L values. So these go to the loggers directly, with the step that Lightning uses for the others.
         trainer.callback_metrics.update(by_layer)
         values = {name: float(value) for name, value in by_layer.items()}
         for logger in trainer.loggers if values else ():
@@ -84,7 +83,7 @@ class SharingMonitor(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Draws the last state, for TensorBoard and as files."""
-        # Not in `on_fit_end`, when the loggers are closed already.
+        # Not in `on_fit_end`: the loggers are closed by then.
         if is_dry_run(trainer) or not trainer.is_global_zero or self._folder is None:
             return
         module = require_method(pl_module, self)
@@ -136,7 +135,7 @@ def _figures(module: MultiTaskMethod) -> dict[str, Figure]:
 
 def _scalars(module: MultiTaskMethod) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Returns the scalars over all layers, and those of each layer."""
-    # CPU tensors stay where they are in `log`; a number would be copied to the GPU and back.
+    # `log` leaves CPU tensors where they are; a number would be copied to the GPU and back.
     totals = {"sharing/parameters": torch.tensor(float(module.network.parameters_in_use(module.assignment)))}
     if module.assignment is not None:
         distinct = sum(len(set(row)) for row in module.assignment.tolist())

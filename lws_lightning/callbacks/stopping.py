@@ -9,15 +9,15 @@ __all__ = ["stopped_by"]
 
 
 def stopped_by(trainer: Trainer, method: MultiTaskMethod) -> str | None:
-    """Says what made a run stop before its last step, None if nothing did.
+    """Names what made a run stop before its last step, None if nothing did.
 
     Args:
         trainer: After its training.
-        method: What it trained.
+        method: The trained method.
 
     Returns:
-        `trainer.max_time`, the class of a callback such as `EarlyStopping` with what it monitors, `its method`, or `a
-        callback` where none of these shows that it was the one.
+        `trainer.max_time`, the class of a callback such as `EarlyStopping` with its monitored metric, `its method`, or
+        `a callback` if it cannot be identified.
     """
     if not trainer.should_stop:
         return None

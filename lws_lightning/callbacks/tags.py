@@ -7,22 +7,15 @@ __all__ = ["tags_of"]
 
 
 def tags_of(names: Sequence[str], reserved: Collection[str] = ("mean",)) -> list[str]:
-    """Turns names into parts of tags that loggers, file names and monitors can hold, and keeps them distinct.
+    """Turns distinct names into distinct tags that loggers, file names and monitors accept.
 
-    Letters and digits of any script, `_`, `-` and `.` stay; a run of anything else, `/` included, becomes `_`.
-    Where two names would become one, or a name is reserved, a number is appended.
-
-    Args:
-        names: Distinct names.
-        reserved: Tags that the names must not become.
-
-    Returns:
-        A tag for each name, all different.
+    Letters and digits of any script, `_`, `-` and `.` are kept; a run of anything else, including `/`, becomes `_`.
+    If two names would become the same, or one of `reserved`, a number is appended.
     """
     cleaned = [re.sub(r"[^\w.\-]+", "_", name) or "_" for name in names]
     taken = set(reserved)
     tags: dict[int, str] = {}
-    # Names that need no change come first, so that they keep theirs.
+    # Names that need no change come first, so that they are kept.
     for index in sorted(range(len(names)), key=lambda i: cleaned[i] != names[i]):
         tag, number = cleaned[index], 2
         while tag in taken:

@@ -1,10 +1,10 @@
-"""Data sets as LightningDataModules, and how their batches are drawn."""
+"""Data sets as LightningDataModules, and the sampling of their batches."""
 
 from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.cifar100 import CIFAR100CoarseLabel
 from lws_lightning.data.digits import Digits
 from lws_lightning.data.dkl_mnist import DKLMNIST
-from lws_lightning.data.file_names import is_image, is_passed_over, kinds_of
+from lws_lightning.data.file_names import count_unread, is_ignored, is_image
 from lws_lightning.data.folders import ImageFolders
 from lws_lightning.data.image_decoding import Decoder, ResizeMode
 from lws_lightning.data.image_reading import try_decoding
@@ -28,9 +28,9 @@ __all__ = [
     "StepBatches",
     "StreamedImages",
     "TaskData",
+    "count_unread",
+    "is_ignored",
     "is_image",
-    "is_passed_over",
-    "kinds_of",
     "stratified_subset",
     "try_decoding",
 ]

@@ -1,4 +1,4 @@
-"""The base class of every data set: options, splits, loaders and what a resumed run must keep."""
+"""The base class of all data sets: options, splits, loaders and the state in checkpoints."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from lws_lightning.data.splits import Validation, split_training_images
 from lws_lightning.data.streaming import Images, read_images
 from lws_lightning.data.tasks import Examples, TaskData
 from lws_lightning.randomness import resolve_seed
-from lws_lightning.records import plain_options
+from lws_lightning.records import options_to_json
 
 __all__ = ["MultiTaskDataModule", "Split", "Validation"]
 
@@ -29,41 +29,40 @@ Split = Literal["train", "validation", "test"]
 
 
 class MultiTaskDataModule(LightningDataModule, ABC):
-    """Image classification tasks, with one batch of each in every training step.
+    """Image classification tasks, with a batch of each in every training step.
 
-    A new data set sets the two class attributes and implements `load_tasks`; nothing else is needed. If they depend
-    on options, its constructor sets them on `self` before it calls this one.
+    A new data set sets the two class attributes and implements `load_tasks`. If the attributes depend on options, its
+    constructor sets them on `self` before it calls this one.
 
-    Without validation images (`validation: none`, the paper's protocol) the validation loop runs over the
-    test images, and its values are logged under `test_curve/`, by which nothing may be selected.
+    Without validation images (`validation: none`, the paper's protocol) the validation loop runs over the test images
+    and logs under `test_curve/`, which must not be used for selection.
 
     Args:
-        root: Folder of the data files. Sets that need no files ignore it.
+        root: Folder of the data files, if the data set needs any.
         tasks: Names of the tasks to use, in this order. None: all.
         batch_size: B, images of each task in each of a step's two batches.
         evaluation_batch_size: Largest number of images evaluated at once.
-        validation: "none"; "split" holds out a fraction of each task's training images; "unused" takes training
-            images that the data set's training subset leaves out. Both keep the shares of the classes.
+        validation: "none"; "split" holds out a fraction of each task's training images; "unused" uses training images
+            that are not in the data set's training subset. Both are stratified by class.
         validation_fraction: Fraction of each task's training images that "split" holds out, in (0, 1).
-        validation_images: Most validation images of a task with "unused". None: all there are.
-        split_seed: Seed of everything that decides which images are used for what. A task's images do not
-            depend on which other tasks are chosen.
-        distribute: How the processes (`trainer.devices`, `num_nodes`) share a step: "examples": each draws its
-            own `batch_size` images of every task, as one larger batch would. "tasks": each computes some of
-            the tasks of one batch, so that the run equals that of a single process (docs/distributed.md).
-        num_workers: Loader processes. The batches do not depend on it; 0 is best for images held in memory.
+        validation_images: Largest number of validation images of a task with "unused". None: all available.
+        split_seed: Seed of all splits. A task's images do not depend on which other tasks are chosen.
+        distribute: How the processes (`trainer.devices`, `num_nodes`) share a step: "examples": each draws its own
+            `batch_size` images of every task, as in one larger batch. "tasks": each computes some tasks of one batch,
+            so that the run equals that of a single process (docs/distributed.md).
+        num_workers: Loader processes. The batches do not depend on it; 0 is best for images in memory.
         seed: Seed of the batches. None: the one given to `seed_everything`, else 0.
-        images_on_device: Whether the Trainer's device keeps a copy of the training images, so that a step sends only
-            the indices of those it takes. `auto`: on a GPU, if they take at most a quarter of its free memory. Batches
-            do not depend on it. Augmented images are always sent.
+        images_on_device: Whether the Trainer's device keeps a copy of the training images, so that each step transfers
+            only indices. `auto`: on a GPU, if they take at most a quarter of its free memory. Batches do not depend on
+            it. Augmented images are always transferred.
 
     Attributes:
-        class_counts: Name of each task of the set -> its number of classes, in the default order.
+        class_counts: Name of each task of the data set -> its number of classes, in the default order.
         image_size: (C, H, W) of every image.
         task_names: Names of the chosen tasks; this and the next three are known before any data are read.
         num_classes: Number of classes of each chosen task.
         image_shape: `[C, H, W]`.
-        validation_prefix: "test_curve" where the validation loop sees test images, otherwise "val".
+        validation_prefix: "test_curve" if the validation loop uses test images, otherwise "val".
 
     Raises:
         ValueError: An option is out of range or names an unknown task.
@@ -74,9 +73,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
     neutral_options: ClassVar[frozenset[str]] = frozenset(
         {"root", "num_workers", "evaluation_batch_size", "images_on_device"}
     )
-    """Options that neither batches nor scores depend on; not part of `identity`."""
+    """Options that neither batches nor scores depend on; not in `identity`."""
     batch_options: ClassVar[frozenset[str]] = frozenset({"seed", "batch_size", "distribute"})
-    """Options of the training batches, which evaluations do not depend on."""
+    """Options of the training batches; evaluations do not depend on them."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         images_on_device: OnDevice = "auto",
     ) -> None:
         super().__init__()
-        # Not to the logger: Lightning stops a run whose method has an option of the same name (`seed`).
+        # Not to the logger: Lightning refuses options with the same name as one of the method (`seed`).
         self.save_hyperparameters(logger=False)
         self.dataset_name = type(self).__name__
         self.task_names = self._choose_tasks(tasks)
@@ -136,14 +135,10 @@ class MultiTaskDataModule(LightningDataModule, ABC):
 
     @abstractmethod
     def load_tasks(self) -> Sequence[TaskData]:
-        """Reads the data.
-
-        Returns:
-            At least the tasks in `task_names`, in any order; others are ignored and need not be read.
-        """
+        """Reads at least the tasks in `task_names` and returns them in any order; others are ignored."""
 
     def augmentation(self) -> Augment | None:
-        """Returns the random changes to the images of each SGD batch, or None."""
+        """Returns the augmentation of SGD batches, or None."""
         return None
 
     @property
@@ -153,10 +148,10 @@ class MultiTaskDataModule(LightningDataModule, ABC):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """How an image becomes the network's input, as numbers, strings and lists, for use outside of training.
+        """How to convert an image to the network's input outside of training, as numbers, strings and lists.
 
-        The image is brought to `size` `[H, W]` and `channels`; each value v in 0..255 of a channel then becomes
-        `(v * scale - mean) / std`. A data set that resizes images says how.
+        The image is converted to `size` `[H, W]` and `channels`; then each value v in 0..255 of a channel becomes
+        `(v * scale - mean) / std`. A data set that resizes images adds how.
         """
         channels, height, width = self.image_shape
         return {
@@ -169,7 +164,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
 
     @property
     def task_info(self) -> dict[str, Any]:
-        """What a method needs to know of the data: `LearnedWeightSharing(..., **datamodule.task_info)`."""
+        """The arguments of a method that come from the data: `LearnedWeightSharing(..., **datamodule.task_info)`."""
         return {
             "task_names": list(self.task_names),
             "num_classes": list(self.num_classes),
@@ -179,23 +174,23 @@ class MultiTaskDataModule(LightningDataModule, ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The options that batches or scores depend on, as plain values: all but `neutral_options`.
+        """The options that batches or scores depend on, as JSON values: all except `neutral_options`.
 
-        A subclass with options that have no consequence for a result adds them to `neutral_options`. The record of a
-        run, reports, sweeps and checkpoints compare identities.
+        A subclass adds options that do not affect results to `neutral_options`. The record of a run, reports, sweeps
+        and checkpoints compare identities.
         """
         options = {**self.hparams, "seed": self.seed, "tasks": self.task_names}
-        return plain_options(options, without=self.neutral_options)
+        return options_to_json(options, without=self.neutral_options)
 
     @property
     def class_names(self) -> list[tuple[str, ...] | None]:
-        """The class names of each task, or None for a task whose classes have none. Reads the data."""
+        """The class names of each task, or None if its classes have no names. Reads the data."""
         self.setup()
         return list(self._class_names)
 
     @property
     def digest(self) -> str:
-        """Fingerprint of training and test images (`images_digest`), to know the same data again. Reads the data."""
+        """Fingerprint of training and test images (`images_digest`). Reads the data."""
         if self._digest is None:
             self._digest = images_digest(self._sources(split) for split in ("train", "test"))
         return self._digest
@@ -204,7 +199,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """Reads, checks and splits the data, once.
 
         Raises:
-            ValueError: The data do not fit what the set declares, or do not allow the `validation`.
+            ValueError: The data do not match the declared tasks, or do not allow the `validation`.
         """
         if self._splits:
             return
@@ -212,7 +207,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         tasks = [self._checked(loaded, name) for name in self.task_names]
         empty = [task.name for task in tasks if len(task.test.labels) == 0]
         if empty:
-            rank_zero_warn(f"{self.dataset_name}: no test images in {', '.join(empty)}; left out of every error.")
+            rank_zero_warn(f"{self.dataset_name}: no test images in {', '.join(empty)}; not included in any error.")
         if len(empty) == len(tasks):
             raise ValueError(f"{self.dataset_name}: none of the tasks has test images.")
         options = (self.validation, self.validation_fraction, self.validation_images, self.split_seed)
@@ -222,9 +217,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         self._splits = {"train": train, "validation": validation, "test": [task.test for task in tasks]}
 
     def examples(self, split: Split) -> list[tuple[Tensor, Tensor]]:
-        """Returns each task's `(N, C, H, W)` uint8 images and `(N,)` int64 labels; reads the data if necessary.
+        """Returns each task's `(N, C, H, W)` uint8 images and `(N,)` int64 labels; reads all of them.
 
-        With `validation: none`, "validation" has no images. Streamed images are all read.
+        With `validation: none`, "validation" has no images.
         """
         return [(read_images(images), labels) for images, labels in self._sources(split)]
 
@@ -233,15 +228,15 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         tasks = self._sources("train")
         ranks = self._ranks() if self.distribute == "examples" else (0, 1)
         steps = StepBatches(tasks, self.batch_size, self.seed, self.augmentation(), *ranks)
-        trainer = self.trainer  # a callback may train by another one within this run, which then is `self.trainer`
+        trainer = self.trainer  # a callback may start another Trainer during this run and change `self.trainer`
         sampler = StepSampler(lambda: 0 if trainer is None else int(trainer.global_step), len(steps))
         images = [task.images for task in tasks]
-        device = self._device_keeping(images)
+        device = self._device_for(images)
         if device is None:
             return StepLoader(steps, sampler=sampler, **self._loader_options())
-        kept = self._device_images = self._device_images or DeviceImages(images)
+        device_images = self._device_images = self._device_images or DeviceImages(images)
         indexed: Any = IndexedSteps(steps)
-        return IndexedLoader(indexed, sampler=sampler, images=kept, device=device, **self._loader_options())
+        return IndexedLoader(indexed, sampler=sampler, images=device_images, device=device, **self._loader_options())
 
     def teardown(self, stage: str) -> None:
         """Frees the copy of the images on the device."""
@@ -257,19 +252,19 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         return self._evaluation_loader("test")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what decides which images a step or a score sees: identity, images and number of processes."""
+        """Returns what batches and scores depend on: identity, images and number of processes."""
         images = {"images_digest": self.digest} if self._splits else {}
         return {**self.identity, **images, "processes": self._ranks()[1] if self.distribute == "examples" else 1}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Compares a checkpoint's options with this run's, which are obeyed.
+        """Compares a checkpoint's options with this run's, which are used.
 
         Raises:
-            ValueError: The tasks differ, or in training the seed, so that the run could not continue as it began.
+            ValueError: The tasks differ, or in training the seed, so that the run cannot be continued.
         """
         fitting = self.trainer is None or self.trainer.state.fn == "fit"
-        passed_over = frozenset() if fitting else self.batch_options | {"processes"}
-        compare_with_checkpoint(self.dataset_name, state_dict, self.state_dict(), passed_over)
+        ignored = frozenset() if fitting else self.batch_options | {"processes"}
+        compare_with_checkpoint(self.dataset_name, state_dict, self.state_dict(), ignored)
 
     def _choose_tasks(self, tasks: list[str] | None) -> list[str]:
         available = list(self.class_counts)
@@ -298,26 +293,26 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         return self._splits[split]
 
     def _ranks(self) -> tuple[int, int]:
-        """Returns this process's number and how many there are."""
+        """Returns the rank of this process and the number of processes."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
-    def _device_keeping(self, images: Sequence[Images]) -> torch.device | None:
-        """Returns the device that keeps the images; None where batches are to hold images, as by hand."""
+    def _device_for(self, images: Sequence[Images]) -> torch.device | None:
+        """Returns the device that keeps the images; None if batches contain images, as without a Trainer."""
         trainer = self.trainer
         if trainer is None or not (trainer.state.fn == "fit" and trainer.state.status == "running"):
             return None
         if self.images_on_device is True and not all(isinstance(of_task, Tensor) for of_task in images):
             raise ValueError(
                 f"{self.dataset_name}: images_on_device: true needs the images in memory, but they stream from disk. "
-                "Take auto, or in_memory: true."
+                "Use auto, or in_memory: true."
             )
         device = trainer.strategy.root_device
-        kept = fits_on(device, images) if self.images_on_device == "auto" else self.images_on_device
-        return device if kept else None
+        keep = fits_on(device, images) if self.images_on_device == "auto" else self.images_on_device
+        return device if keep else None
 
     def _loader_options(self) -> dict[str, Any]:
         return {
-            "batch_size": None,  # an item is a batch already
+            "batch_size": None,  # items are batches
             "num_workers": self.num_workers,
             "persistent_workers": self.num_workers > 0,
             "pin_memory": torch.cuda.is_available(),
@@ -325,6 +320,6 @@ class MultiTaskDataModule(LightningDataModule, ABC):
 
     def _evaluation_loader(self, split: Split) -> DataLoader[EvaluationBatch]:
         dataset = EvaluationBatches(self._sources(split), self.evaluation_batch_size, *self._ranks())
-        # In order; Lightning leaves this kind of sampler alone: the batches are divided between the processes already.
+        # Lightning does not replace a DistributedSampler; the batches are distributed over the processes already.
         sampler: DistributedSampler[int] = DistributedSampler(dataset, num_replicas=1, rank=0, shuffle=False)
         return DataLoader(dataset, sampler=sampler, **self._loader_options())

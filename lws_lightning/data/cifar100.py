@@ -1,4 +1,4 @@
-"""CIFAR-100 as twenty tasks, one a coarse label (the paper, section "CIFAR-100")."""
+"""CIFAR-100 as twenty tasks, one for each coarse label (the paper, section "CIFAR-100")."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,38 +57,37 @@ class _File:
 
 
 class CIFAR100CoarseLabel(MultiTaskDataModule):
-    """Twenty tasks of 32x32 colour images: to tell the five fine classes of one coarse label apart.
+    """Twenty tasks of 32x32 colour images: classify the five fine classes of one coarse label.
 
     | | tasks | classes a task | training images a task | test images a task |
     | --- | --- | --- | --- | --- |
     | CIFAR-100 | 20 | 5 | 2,500 | 500 |
 
-    The tasks are named after the coarse labels, in CIFAR-100's order: "aquatic_mammals" ... "vehicles_2".
-    A task's label 0..4 is the place of the fine label among the sorted fine labels of the coarse one, the
-    same in training and test. (Some programs take `fine % 5`, which gives several classes one label, since
-    the fine labels of a coarse one are not consecutive.)
+    The tasks are named after the coarse labels, in CIFAR-100's order: "aquatic_mammals" ... "vehicles_2". A task's
+    label 0..4 is the rank of the fine label among the fine labels of the coarse one, the same in training and test.
+    (Some programs use `fine % 5`, which maps different classes to the same label, since the fine labels of a coarse one
+    are not consecutive.)
 
-    The split into training and test images is CIFAR-100's own. All training images are used, as in the
-    paper, unless `train_images_per_task` says otherwise.
+    The split into training and test images is CIFAR-100's own. As in the paper, all training images are used by
+    default.
 
-    The files lie under `root` as torchvision unpacks them: `cifar-100-python/{train,test,meta}`, pickles that
-    are read without running any code in them. `meta` gives the names of the fine classes and may be missing.
-    Files with fewer images are accepted. Complete files are never written to, so `root` may be
-    read-only.
+    The files are located under `root` as torchvision unpacks them: `cifar-100-python/{train,test,meta}`, pickles that
+    are read without executing code in them. `meta` contains the names of the fine classes and may be missing. Files
+    with fewer images are accepted. Complete files are never written to, so `root` may be read-only.
 
-    The images come without a licence.
+    The images have no licence.
     Krizhevsky: Learning multiple layers of features from tiny images. Technical report, 2009.
     Rosenbaum, Klinger and Riemer: Routing networks. ICLR 2018 (the tasks).
 
     Args:
         root: Folder that holds `cifar-100-python`.
-        train_images_per_task: Size of each task's training subset, drawn with the shares of the classes by
-            `split_seed`; `validation: unused` draws from the rest. None: all.
-        download: Fetch missing files (169 MB, about four times that while they are being unpacked).
+        train_images_per_task: Size of each task's training subset, stratified by class and drawn by `split_seed`;
+            `validation: unused` draws from the rest. None: all.
+        download: Download missing files (169 MB, about four times that during unpacking).
         **options: Those of `MultiTaskDataModule`.
 
     Raises:
-        ValueError: An option is out of range; in `setup`, the labels in the files contradict each other.
+        ValueError: An option is out of range; in `setup`, the labels in the files are inconsistent.
         FileNotFoundError: In `setup`, if a file is missing or damaged; names each.
         RuntimeError: In `prepare_data`, if the download fails.
     """
@@ -110,7 +109,7 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         elif self.validation == "unused":
             raise ValueError(
                 f"{self.dataset_name}: validation: unused needs training images that are not used; set "
-                "train_images_per_task, or take validation: split."
+                "train_images_per_task, or use validation: split."
             )
         self.train_images_per_task = train_images_per_task
         self.download = download
@@ -120,7 +119,7 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         return DataFiles("CIFAR100", CIFAR100.url, self.root_path, paths, _problem, partial(CIFAR100, download=True))
 
     def prepare_data(self) -> None:
-        """Downloads missing files where `download` says so. Lightning calls this in one process only."""
+        """Downloads missing files if `download` is set. Lightning calls this in one process only."""
         if self.download:
             self._files("train", "test", "meta").download()
 
@@ -129,8 +128,8 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
 
         Raises:
             FileNotFoundError: A file is missing or damaged.
-            ValueError: The labels in the files do not make the tasks, or a task has fewer training images
-                than `train_images_per_task`.
+            ValueError: The labels in the files are inconsistent, or a task has fewer training images than
+                `train_images_per_task`.
         """
         folder = self.root_path / _FOLDER
         has_names = (folder / "meta").exists()
@@ -145,7 +144,7 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
         consistent = (np.array_equal(np.isin(file.fine, classes), file.coarse == coarse) for file in (train, test))
         if len(classes) != _CLASSES_PER_TASK or not all(consistent):
             raise ValueError(
-                f"{self.dataset_name}: the labels in {(self.root_path / _FOLDER).resolve()} do not fit together: task "
+                f"{self.dataset_name}: the labels in {(self.root_path / _FOLDER).resolve()} are inconsistent: task "
                 f"{name!r} (coarse label {coarse}) needs training images of {_CLASSES_PER_TASK} fine labels that no "
                 f"other task has; there are training images of {classes.tolist()}, "
                 f"test images of {np.unique(test.fine[test.coarse == coarse]).tolist()}."
@@ -158,25 +157,25 @@ class CIFAR100CoarseLabel(MultiTaskDataModule):
 
 
 def _select(file: _File, coarse: int, classes: np.ndarray) -> Examples:
-    """Returns the images of a coarse label; their labels are the places of the fine labels in `classes`."""
+    """Returns the images of a coarse label; their labels are the indices of the fine labels in `classes`."""
     members = np.flatnonzero(file.coarse == coarse)
     labels = np.searchsorted(classes, file.fine[members])
     return Examples(torch.from_numpy(file.images[members]), torch.from_numpy(labels))
 
 
 def _read(path: Path) -> _File:
-    """Reads `train` or `test`; raises a ValueError that says what is wrong with it."""
+    """Reads `train` or `test`; raises a ValueError if it is damaged."""
     entry = _read_entries(path, "data", "fine_labels", "coarse_labels")
     images = np.asarray(entry["data"])
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != 3 * 32 * 32:
         raise ValueError(f"data is {images.dtype} {images.shape} instead of uint8 (N, 3072)")
     labels = {}
-    for kind, classes in (("fine", _FINE_CLASSES), ("coarse", len(_COARSE_NAMES))):
-        labels[kind] = np.asarray(entry[f"{kind}_labels"])
-        if labels[kind].shape != (len(images),):
-            raise ValueError(f"{len(images)} images, but {kind}_labels of shape {labels[kind].shape}")
-        if not np.isin(labels[kind], np.arange(classes)).all():
-            raise ValueError(f"{kind} labels outside 0..{classes - 1}")
+    for level, classes in (("fine", _FINE_CLASSES), ("coarse", len(_COARSE_NAMES))):
+        labels[level] = np.asarray(entry[f"{level}_labels"])
+        if labels[level].shape != (len(images),):
+            raise ValueError(f"{len(images)} images, but {level}_labels of shape {labels[level].shape}")
+        if not np.isin(labels[level], np.arange(classes)).all():
+            raise ValueError(f"{level} labels outside 0..{classes - 1}")
     return _File(images.reshape(-1, 3, 32, 32), labels["fine"].astype(np.int64), labels["coarse"].astype(np.int64))
 
 
@@ -197,7 +196,7 @@ def _read_entries(path: Path, *names: str) -> dict[str, Any]:
 
 
 def _problem(path: Path) -> str | None:
-    """Says what is wrong with one of the three files, by reading it; None: nothing."""
+    """Returns what is wrong with one of the three files, by reading it, or None."""
     try:
         if path.name == "meta":
             _read_names(path)

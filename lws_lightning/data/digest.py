@@ -1,4 +1,4 @@
-"""Tells whether two runs saw the same images."""
+"""A fingerprint of the images of a run."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -10,14 +10,14 @@ from lws_lightning.data.tasks import Examples
 
 __all__ = ["images_digest"]
 
-_SAMPLED = 8  # images of a task and split; streamed ones have to be decoded
+_SAMPLED = 8  # images of a task and split; streamed images have to be decoded
 
 
 def images_digest(splits: Iterable[Sequence[Examples]]) -> str:
     """Computes a fingerprint of images and labels.
 
-    All labels and a few images of each task enter, spread evenly over it, so that streamed images cost little and have
-    the fingerprint of the same images in memory. One changed image among many may go unnoticed, another folder not.
+    It covers all labels and a few evenly spaced images of each task, so that streamed images cost little and have the
+    same fingerprint as in memory. A single changed image may go unnoticed, a different folder does not.
 
     Args:
         splits: For each split the examples of every task.

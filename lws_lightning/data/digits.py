@@ -1,4 +1,4 @@
-"""Four small tasks made of scikit-learn's digits, which need no files: for trials, tests and the quickstart."""
+"""Four small tasks from scikit-learn's digits, without files: for experiments, tests and the quickstart."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ _CLASS_NAMES = {"digit": tuple("0123456789"), "parity": ("even", "odd")}
 
 
 class Digits(MultiTaskDataModule):
-    """Two families of two tasks each: sharing helps within a family, and hardly between them.
+    """Two families of two tasks: sharing helps within a family, but hardly between families.
 
     | task | image | label | classes |
     | --- | --- | --- | --- |
-    | upright_digit | as it is | the digit | 10 |
-    | upright_parity | as it is | 0 even, 1 odd | 2 |
+    | upright_digit | unchanged | the digit | 10 |
+    | upright_parity | unchanged | 0 even, 1 odd | 2 |
     | scrambled_digit | pixels permuted | the digit | 10 |
     | scrambled_parity | pixels permuted | 0 even, 1 odd | 2 |
 
@@ -32,15 +32,15 @@ class Digits(MultiTaskDataModule):
     levels 0..16 scaled to 0..255 and rounded. Training and test images may be by the same writer.
 
     Construction: the j-th image of each digit, counted from 0 in the order of `load_digits`, belongs to task
-    `j mod 4` in the order of the table. No image serves two tasks, and each task has 454, 451, 447 and 445
-    images with nearly the same number of every digit. Of a task's images `train_images_per_task` are drawn
-    for training with the shares of its classes, by `split_seed`; all others are test images. None are left
+    `j mod 4` in the order of the table. No image is in two tasks, and the tasks have 454, 451, 447 and 445
+    images with nearly the same number of every digit. Of a task's images, a stratified subset of
+    `train_images_per_task` is drawn for training by `split_seed`; all others are test images. None are
     unused, so `validation: split` is possible and `validation: unused` is not.
 
-    The permutation of the scrambled family is one and the same for all its images and never changes: the
-    pixel at position p (row by row, from 0) comes from position `order[p]`, where `order` is 0..63 sorted by
-    the SHA-256 of `b"scrambled pixel 0"`, `b"scrambled pixel 1"`, ... It keeps all information but no
-    neighbourhood, so that convolutions learned from upright images are of little use.
+    All images of the scrambled family have the same fixed permutation: the pixel at position p (row by row,
+    from 0) comes from position `order[p]`, where `order` is 0..63 sorted by the SHA-256 of
+    `b"scrambled pixel 0"`, `b"scrambled pixel 1"`, ... It keeps all information but no neighbourhoods, so
+    that convolutions learned from upright images are of little use.
 
     Args:
         train_images_per_task: Size of each task's training set.
@@ -65,7 +65,7 @@ class Digits(MultiTaskDataModule):
         self.train_images_per_task = train_images_per_task
 
     def load_tasks(self) -> list[TaskData]:
-        """Makes all four tasks.
+        """Creates all four tasks.
 
         Raises:
             ImportError: scikit-learn is not installed.
@@ -108,6 +108,6 @@ def _load_digits() -> tuple[Tensor, Tensor]:
 
 
 def _scrambled_order() -> Tensor:
-    """Returns `(64,)` int64, a fixed permutation that no library's random numbers can change."""
+    """Returns a fixed permutation, `(64,)` int64, that does not depend on a library's random numbers."""
     keys = [hashlib.sha256(b"scrambled pixel %d" % position).digest() for position in range(64)]
     return torch.tensor(sorted(range(64), key=keys.__getitem__))

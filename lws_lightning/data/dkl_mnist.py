@@ -37,24 +37,24 @@ class DKLMNIST(MultiTaskDataModule):
     | letters | EMNIST "letters" | 26, both cases merged | 500 of 124,800 | 20,800 |
     | kuzushiji | KMNIST | 10 | 500 of 60,000 | 10,000 |
 
-    The 500 are drawn with the shares of the classes, by `split_seed`; the paper does not say how it drew its
-    own. The rest of the training files is what `validation: unused` draws from. Labels of the letters are
-    0..25; the files say 1..26.
+    The 500 are a stratified subset drawn by `split_seed`; the paper does not say how it drew them.
+    `validation: unused` draws from the rest of the training files. Labels of the letters are 0..25; the files
+    have 1..26.
 
-    The files lie under `root` as torchvision has them: `EMNIST/raw/emnist-{digits,letters}-{train,test}-...`
-    and `KMNIST/raw/{train,t10k}-...`, unpacked. Only those of the chosen tasks are needed. Complete files
-    are never written to, so `root` may be read-only.
+    The files are located under `root` as torchvision unpacks them:
+    `EMNIST/raw/emnist-{digits,letters}-{train,test}-...` and `KMNIST/raw/{train,t10k}-...`. Only those of the
+    chosen tasks are needed. Complete files are never written to, so `root` may be read-only.
 
     Cohen, Afshar, Tapson and van Schaik: EMNIST: extending MNIST to handwritten letters. IJCNN 2017.
     Clanuwat et al.: Deep learning for classical Japanese literature. arXiv 1812.01718, 2018.
 
     Args:
         root: Folder that holds `EMNIST` and `KMNIST`.
-        upright: EMNIST's files, and so torchvision's images, are transposed; True turns them upright, in
-            training and test alike. KMNIST's are upright already and not changed.
+        upright: EMNIST's files, and so torchvision's images, are transposed; True turns them upright, both in
+            training and test. KMNIST's are upright already.
         train_images_per_task: Size of each task's training subset.
-        download: Fetch missing files (EMNIST is one archive of half a gigabyte, about four times that while
-            it is being unpacked).
+        download: Download missing files (EMNIST is one archive of half a gigabyte, about four times that
+            during unpacking).
         **options: Those of `MultiTaskDataModule`.
 
     Raises:
@@ -82,7 +82,7 @@ class DKLMNIST(MultiTaskDataModule):
         self.download = download
 
     def prepare_data(self) -> None:
-        """Downloads missing files where `download` says so. Lightning calls this in one process only."""
+        """Downloads missing files if `download` is set. Lightning calls this in one process only."""
         if self.download:
             for files in self._files():
                 files.download()
@@ -118,7 +118,7 @@ class DKLMNIST(MultiTaskDataModule):
         """Returns the files that the chosen tasks need."""
         emnist = [f"emnist-{name}-{split}" for name in self.task_names if name != "kuzushiji" for split in _SPLITS]
         kmnist = ["train", "t10k"] if "kuzushiji" in self.task_names else []
-        fetch_emnist = partial(EMNIST, split="digits", download=True)  # the one archive holds every split
+        fetch_emnist = partial(EMNIST, split="digits", download=True)  # a single archive contains every split
         sources = (
             ("EMNIST", EMNIST.url, emnist, fetch_emnist),
             ("KMNIST", KMNIST.mirrors[0], kmnist, partial(KMNIST, download=True)),
@@ -132,7 +132,7 @@ class DKLMNIST(MultiTaskDataModule):
 
 
 def _idx_problem(path: Path) -> str | None:
-    """Says what is wrong with a file in IDX format, from its header and size alone; None: nothing."""
+    """Returns what is wrong with a file in IDX format, by its header and size, or None."""
     if not path.is_file():
         return "missing"
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The files of a public data set: whether they are there, and downloads that are safe against interruption."""
+"""The files of a public data set: verification, and downloads that can be interrupted."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,16 +13,16 @@ __all__ = ["DataFiles", "files_error", "require_files"]
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Files that one download brings.
+    """The files of one download.
 
     Attributes:
-        dataset: What messages call them.
-        url: Where they come from, for messages.
-        root: Folder that they lie in and are downloaded into; made where it is missing.
+        dataset: Name of the data set, for messages.
+        url: Source, for messages.
+        root: Folder of the files; a download creates it.
         names: Paths relative to `root`, of files or folders.
-        problem: Says what is wrong with the file at a path ("missing", ...), or None where it is complete.
-        fetch: Fetches the files into the folder that it is given, laid out as in `root`. What else it leaves
-            there is removed.
+        problem: Returns what is wrong with the file at a path ("missing", ...), or None if it is complete.
+        fetch: Downloads the files to a given folder, laid out as in `root`. Other files that it leaves there are
+            removed.
     """
 
     dataset: str
@@ -33,24 +33,23 @@ class DataFiles:
     fetch: Callable[[Path], object]
 
     def problems(self, folder: Path | None = None) -> dict[str, str]:
-        """Returns what is wrong with each file that is not complete, in `root` or another folder."""
-        found = {name: self.problem((folder or self.root) / name) for name in self.names}
-        return {name: what for name, what in found.items() if what is not None}
+        """Returns what is wrong with each incomplete file, in `root` or another folder."""
+        problems = {name: self.problem((folder or self.root) / name) for name in self.names}
+        return {name: problem for name, problem in problems.items() if problem is not None}
 
     def download(self) -> None:
-        """Downloads the files into `root`, unless they are there already.
+        """Downloads the files to `root`, unless they are complete.
 
-        They are fetched into a temporary folder within `root`, verified there and moved in one by one, each
-        atomically. A lock keeps a second run out of the same folder, and an interrupted download leaves nothing
-        that could be taken for a complete file. With complete files nothing is fetched and nothing is written.
+        They are downloaded to a temporary folder within `root`, verified and moved one by one, each atomically. A lock
+        excludes other runs, and an interrupted download leaves no incomplete file.
 
         Raises:
-            RuntimeError: The download failed, or what came is not the data. Names data set, URL and folder.
+            RuntimeError: The download failed, or its files are damaged. Names data set, URL and folder.
         """
         if not self.problems():
             return
         root = self.root.resolve()
-        by_hand = f"To place the files by hand: get {self.url}, unpack it and put the files under {root}."
+        by_hand = f"To install the files manually: download {self.url}, unpack it and put the files under {root}."
         temporary = self.root / f".{self.dataset}.download"
         lock = FileLock(self.root / f".{self.dataset}.lock")
         try:
@@ -58,28 +57,31 @@ class DataFiles:
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                rank_zero_info(f"{self.dataset}: waiting for another run that downloads into {self.root} ...")
+                rank_zero_info(f"{self.dataset}: waiting for another run that downloads to {self.root} ...")
                 lock.acquire()
         except OSError as error:
             raise RuntimeError(f"{self.dataset}: cannot write to {root} ({error}). {by_hand}") from error
         try:
-            wanted = self.problems()  # the other run may have brought them meanwhile
-            if not wanted:
+            missing = self.problems()  # another run may have downloaded them in the meantime
+            if not missing:
                 return
             shutil.rmtree(temporary, ignore_errors=True)  # of an interrupted run
             temporary.mkdir()
             self.fetch(temporary)
-            damaged = {name: what for name, what in self.problems(temporary).items() if name in wanted}
+            damaged = [
+                f"{Path(name).name} is {problem}"
+                for name, problem in self.problems(temporary).items()
+                if name in missing
+            ]
             if damaged:
-                found = "; ".join(f"{Path(name).name} is {what}" for name, what in damaged.items())
-                raise RuntimeError(f"after unpacking {found}")
-            for name in wanted:
+                raise RuntimeError(f"after unpacking, {'; '.join(damaged)}")
+            for name in missing:
                 target = self.root / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 (temporary / name).replace(target)
         except Exception as error:  # torchvision, urllib, zipfile and gzip each raise their own kinds
             raise RuntimeError(
-                f"{self.dataset}: the download from {self.url} into {root} failed "
+                f"{self.dataset}: the download from {self.url} to {root} failed "
                 f"({type(error).__name__}: {error}). {by_hand}"
             ) from error
         finally:
@@ -89,24 +91,24 @@ class DataFiles:
 
 def require_files(dataset: str, sources: Sequence[DataFiles]) -> None:
     """Raises a FileNotFoundError that names every missing or damaged file."""
-    complaints = []
+    lines = []
     for source in sources:
         problems = source.problems()
-        missing = [Path(name).name for name, what in problems.items() if what == "missing"]
+        missing = [Path(name).name for name, problem in problems.items() if problem == "missing"]
         if problems:
             folder = (source.root / source.names[0]).parent.resolve()
-            complaints.append(f"{source.dataset} in {folder} (from {source.url}):")
-            complaints += [f"  {Path(name).name}: {what}" for name, what in problems.items() if what != "missing"]
+            lines.append(f"{source.dataset} in {folder} (from {source.url}):")
+            lines += [f"  {Path(name).name}: {problem}" for name, problem in problems.items() if problem != "missing"]
         if missing:
-            complaints.append(f"  missing: {', '.join(missing)}")
-    if complaints:
-        raise files_error(dataset, complaints)
+            lines.append(f"  missing: {', '.join(missing)}")
+    if lines:
+        raise files_error(dataset, lines)
 
 
-def files_error(dataset: str, complaints: Sequence[str]) -> FileNotFoundError:
-    """Returns the error for missing or damaged files: a line each, and what to do."""
+def files_error(dataset: str, lines: Sequence[str]) -> FileNotFoundError:
+    """Returns the error for missing or damaged files; `lines` describe them."""
     return FileNotFoundError(
         f"{dataset}: data files are missing or damaged.\n"
-        + "\n".join(complaints)
-        + "\nSet --data.download true, or get the archives by hand, unpack them and put the files there."
+        + "\n".join(lines)
+        + "\nSet --data.download true, or download the archives manually, unpack them and put the files there."
     )

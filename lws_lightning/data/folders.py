@@ -31,47 +31,44 @@ from lws_lightning.randomness import generator_for
 __all__ = ["ImageFolders"]
 
 BrokenImages = Literal["refuse", "skip"]
-_SHOWN = 10  # of a list of files
-_SHARE_OF_MEMORY = 3  # splitting copies the images once, and the run needs memory too
+_MAX_LISTED = 10  # entries of a list of files
+_SHARE_OF_MEMORY = 3  # splitting copies the images once, and the run needs memory, too
 
 
 class ImageFolders(MultiTaskDataModule):
     """Tasks from folders of images: `ROOT/<task>/<class>/*.png`.
 
-    The tasks are the folders in `root`, sorted by name, and the classes of a task the folders in the task's. A task may
-    have test images of its own, as `ROOT/<task>/train/<class>/*.png` and `ROOT/<task>/test/<class>/*.png`; otherwise
-    `test_fraction` of each class are held out, drawn by `split_seed` and the task's name. A third folder `val` (or
-    `validation`) holds validation images, which `validation: unused` takes. `Decoder` says how an image is read.
+    The tasks are the folders in `root`, sorted by name, and the classes of a task are the folders in it. A task may
+    have separate test images, as `ROOT/<task>/train/<class>/*.png` and `ROOT/<task>/test/<class>/*.png`; otherwise
+    `test_fraction` of each class is held out, drawn by `split_seed` and the task's name. A third folder `val` (or
+    `validation`) contains validation images for `validation: unused`. `Decoder` describes how an image is read.
 
-    The constructor reads the names of folders and files alone; `setup` decodes the images. Those that fit are kept in
-    memory and, decoded, in `cache_dir`, until a file changes. Others are decoded for each batch by loader processes,
-    with the same batches bit for bit. Nothing is written to `root`.
+    The constructor reads only the names of folders and files; `setup` decodes the images. If they fit, they are kept in
+    memory and, decoded, in `cache_dir`, until a file changes. Otherwise loader processes decode them for each batch;
+    the batches are the same bit for bit. Nothing is written to `root`.
 
     Args:
         root: Folder of the tasks.
-        image_size: Pixels of a side, or `[height, width]`, to which every image is brought.
+        image_size: Side in pixels, or `[height, width]`, to which every image is resized.
         channels: 3, or 1 for grey. Other images are converted.
-        resize: `crop` scales an image until it covers the size and cuts off the rest; `pad` scales it until it fits
-            in, and surrounds it with `background`; `stretch` changes its proportions.
+        resize: `crop` scales an image to cover the size and crops it; `pad` scales it to fit and pads it with
+            `background`; `stretch` changes its aspect ratio.
         background: Grey value 0..255 behind transparent images and around padded ones.
         normalization: `none` (the network sees values from 0 to 1), `imagenet`, or `{mean: [...], std: [...]}` with a
             value for each channel on that scale.
-        augmentation: Random changes of training images: names of `torchvision.transforms.v2`, those with arguments as
-            `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, each image on its own; the losses
-            of the NES batch rank assignments in evaluation mode, on images as in a test.
-        test_fraction: Part of each class that is held out where a task has no test folder, in (0, 1). A class always
+        augmentation: Names of `torchvision.transforms.v2`, those with arguments as
+            `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, to each image independently; the
+            NES batch ranks assignments in evaluation mode, on images as in a test.
+        test_fraction: Fraction of each class that is held out if a task has no test folder, in (0, 1). A class always
             keeps a training image.
-        broken_images: Files that cannot be read as images: `refuse` names them and stops, `skip` names them and
-            continues without.
-        in_memory: Whether decoded images are held in memory; `auto`: if they fit.
-        memory_limit_gb: How much `auto` may hold in memory, in 10^9 bytes. None: a third of the free memory.
-        cache: Whether to keep decoded images, and which files can be read, for later runs.
-        cache_dir: Folder of these. None: `$XDG_CACHE_HOME/lws_lightning`, or `~/.cache/lws_lightning`.
+        broken_images: Files that cannot be read as images: `refuse` raises an error, `skip` warns and continues without
+            them; both name the files.
+        in_memory: Whether decoded images are kept in memory; `auto`: if they fit.
+        memory_limit_gb: Limit of `auto`, in 10^9 bytes. None: a third of the free memory.
+        cache: Whether to cache decoded images, and which files can be read, for later runs.
+        cache_dir: Folder of the cache. None: `$XDG_CACHE_HOME/lws_lightning`, or `~/.cache/lws_lightning`.
         num_workers: Loader processes. None: none for images in memory, else up to four.
         **options: Those of `MultiTaskDataModule`.
-
-    Attributes:
-        preprocessing: How an image file becomes the network's input, as numbers, strings and lists.
 
     Raises:
         FileNotFoundError: There is no folder `root`.
@@ -114,8 +111,8 @@ class ImageFolders(MultiTaskDataModule):
             raise ValueError(f"{name}: memory_limit_gb must not be negative, got {memory_limit_gb}.")
         self._decoder = Decoder(check_size(name, image_size), channels, resize, int(background))
         self._mean, self._std = read_normalization(name, normalization, channels)
-        found = {task.name: task for task in scan_tasks(Path(root).expanduser(), "--data.root")}
-        self.class_counts: Mapping[str, int] = {task: len(folder.class_names) for task, folder in found.items()}
+        folders = {folder.name: folder for folder in scan_tasks(Path(root).expanduser(), "--data.root")}
+        self.class_counts: Mapping[str, int] = {task: len(folder.class_names) for task, folder in folders.items()}
         self.image_size = self._decoder.image_shape
         super().__init__(root=root, num_workers=num_workers or 0, **options)
         self.test_fraction = test_fraction
@@ -125,16 +122,16 @@ class ImageFolders(MultiTaskDataModule):
         self.cache = cache
         self.cache_dir = cache_dir
         self._workers_given = num_workers is not None
-        self._folders = [found[task] for task in self.task_names]
+        self._folders = [folders[task] for task in self.task_names]
         self._check_folders()
         self._augmentation = Augmentation(name, augmentation, self.seed, self.image_shape) if augmentation else None
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """How an image file becomes the network's input, as numbers, strings and lists.
+        """How to convert an image file to the network's input, as numbers, strings and lists.
 
-        It is laid over `background` where transparent, converted to `channels`, and resized to `size` `[H, W]` by
-        `mode`; each value v in 0..255 of a channel then becomes `(v * scale - mean) / std`.
+        Transparent areas are filled with `background`; the image is converted to `channels` and resized to `size`
+        `[H, W]` by `mode`; then each value v in 0..255 of a channel becomes `(v * scale - mean) / std`.
         """
         return super().preprocessing | self._decoder.describe() | {"mean": list(self._mean), "std": list(self._std)}
 
@@ -144,18 +141,11 @@ class ImageFolders(MultiTaskDataModule):
         return [folder.class_names for folder in self._folders]
 
     def augmentation(self) -> Augment | None:
-        """Returns the random changes to the images of each SGD batch, or None."""
+        """Returns the augmentation of SGD batches, or None."""
         return self._augmentation
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Turns images as `examples` returns them into the network's input.
-
-        Args:
-            images: `(..., C, H, W)` uint8.
-
-        Returns:
-            The same shape: unchanged with `normalization: none`, else float32.
-        """
+        """Normalises `(..., C, H, W)` uint8 images to float32; returns them unchanged with `normalization: none`."""
         if not any(self._mean) and set(self._std) == {1.0}:
             return images
         normalized: Tensor = normalize(images / 255, self._mean, self._std)
@@ -170,7 +160,7 @@ class ImageFolders(MultiTaskDataModule):
         return batch
 
     def load_tasks(self) -> list[TaskData]:
-        """Reads the images of the chosen tasks, or checks them if they will stream from disk.
+        """Reads the images of the chosen tasks, or only checks them if they stream from disk.
 
         Raises:
             ValueError: Images cannot be read, or leave a class empty.
@@ -183,11 +173,11 @@ class ImageFolders(MultiTaskDataModule):
         shape, variant = self._decoder.image_shape, self._decoder.variant
         read = deque(read_folders(self.dataset_name, files, self._decoder, shape, variant, in_memory, cache))
         self._report_broken(read)
-        # popleft, so that the images of one task at a time are in memory twice
+        # popleft, so that only one task at a time has its images in memory twice
         return [self._make_task(folder, read.popleft(), in_memory) for folder in self._folders]
 
     def state_dict(self) -> dict[str, Any]:
-        """Adds what the networks are trained on: the classes, and a hash of the files' names."""
+        """Adds the classes, and a hash of the file names."""
         digest = hashlib.blake2b("".join(folder.digest() for folder in self._folders).encode(), digest_size=8)
         count = sum(len(folder.images) for folder in self._folders)
         return super().state_dict() | {
@@ -208,32 +198,34 @@ class ImageFolders(MultiTaskDataModule):
             if before is not None and list(before) != list(folder.class_names):
                 raise ValueError(
                     f"{self.dataset_name}, task {folder.name!r}: the checkpoint was made with the classes "
-                    f"{', '.join(before)}, but in {folder.folder} there are {', '.join(folder.class_names)}. Bring the "
-                    "folders back, or start a new run without the checkpoint."
+                    f"{', '.join(before)}, but in {folder.folder} there are {', '.join(folder.class_names)}. Restore "
+                    "the folders, or start a new run without the checkpoint."
                 )
 
     def _check_folders(self) -> None:
         problems = [problem for folder in self._folders for problem in folder.problems]
         if problems:
             raise ValueError(
-                f"{self.dataset_name}: the folders cannot be used as they are.\n{_listed(problems, 'problems')}"
+                f"{self.dataset_name}: the folders cannot be used as they are.\n{_format_list(problems, 'problems')}"
             )
         others = [file for folder in self._folders for file in folder.other_files]
         if others:
             rank_zero_warn(
-                f"{self.dataset_name}: passed over, since by their names they are not images ({len(others)}):\n"
-                f"{_listed(others, 'files')}"
+                f"{self.dataset_name}: ignored, because they are not images by name ({len(others)}):\n"
+                f"{_format_list(others, 'files')}"
             )
-        have = [folder.name for folder in self._folders if any(each.split == "validation" for each in folder.images)]
-        lack = [name for name in self.task_names if name not in have]
-        if self.validation == "unused" and lack:
+        with_validation = [
+            folder.name for folder in self._folders if any(image.split == "validation" for image in folder.images)
+        ]
+        without = [name for name in self.task_names if name not in with_validation]
+        if self.validation == "unused" and without:
             raise ValueError(
-                f"{self.dataset_name}: validation: unused takes the images of folders ROOT/<task>/val, and there are "
-                f"none of {', '.join(lack)}; add them, or take validation: split."
+                f"{self.dataset_name}: validation: unused uses the images of folders ROOT/<task>/val, and there are "
+                f"none of {', '.join(without)}; add them, or use validation: split."
             )
-        if self.validation != "unused" and have:
+        if self.validation != "unused" and with_validation:
             rank_zero_warn(
-                f"{self.dataset_name}: the validation images of {', '.join(have)} are not used; "
+                f"{self.dataset_name}: the validation images of {', '.join(with_validation)} are not used; "
                 "set --data.validation unused to use them."
             )
 
@@ -251,28 +243,28 @@ class ImageFolders(MultiTaskDataModule):
             broken += [f"{files[index]}: {reason}" for index, reason in images.broken.items()]
         if not broken:
             return
-        counted = f"{len(broken):,} file{'s' * (len(broken) != 1)} cannot be read as images"
+        summary = f"{len(broken):,} file{'s' * (len(broken) != 1)} cannot be read as images"
         if self.broken_images == "refuse":
             raise ValueError(
-                f"{self.dataset_name}: {counted}.\n{_listed(broken, 'files')}\nRepair or remove them, or leave them "
-                "out with --data.broken_images skip."
+                f"{self.dataset_name}: {summary}.\n{_format_list(broken, 'files')}\nRepair or remove them, or skip "
+                "them with --data.broken_images skip."
             )
-        rank_zero_warn(f"{self.dataset_name}: {counted} and are left out.\n{_listed(broken, 'files')}")
+        rank_zero_warn(f"{self.dataset_name}: {summary} and are skipped.\n{_format_list(broken, 'files')}")
 
     def _make_task(self, folder: TaskFolder, read: ReadImages, in_memory: bool) -> TaskData:
         class_names = folder.class_names
         images: Images = read.pixels if in_memory else StreamedImages(folder.files, self._decoder, self.image_shape)
         everything = Examples(images, torch.tensor([image.label for image in folder.images]))
-        readable = [(place, image.split) for place, image in enumerate(folder.images) if place not in read.broken]
+        readable = [(index, image.split) for index, image in enumerate(folder.images) if index not in read.broken]
         train, test, unused = (
-            torch.tensor([place for place, of_split in readable if of_split == split], dtype=torch.int64)
+            torch.tensor([index for index, image_split in readable if image_split == split], dtype=torch.int64)
             for split in ("train", "test", "validation")
         )
-        lost = set(range(len(class_names))) - set(everything.labels[train].tolist())
-        if lost:
-            names = ", ".join(class_names[number] for number in sorted(lost))
+        empty = set(range(len(class_names))) - set(everything.labels[train].tolist())
+        if empty:
+            names = ", ".join(class_names[label] for label in sorted(empty))
             raise ValueError(
-                f"{self.dataset_name}: of the training images of {folder.folder} none of class {names} can be read; "
+                f"{self.dataset_name}: none of the training images of class {names} in {folder.folder} can be read; "
                 "repair them, or remove the class."
             )
         if "test" not in folder.splits:
@@ -285,18 +277,18 @@ class ImageFolders(MultiTaskDataModule):
             class_names=class_names,
         )
 
-    def _hold_out(self, name: str, places: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Splits places into those of training and of test images; a class always keeps a training image."""
+    def _hold_out(self, name: str, indices: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Splits indices into those of training and of test images; a class always keeps a training image."""
         test, train = hold_out(labels, self.test_fraction, generator_for(self.split_seed, "test", name))
         held_out = torch.zeros(len(labels), dtype=torch.bool)
         held_out[test] = True
         for label in set(labels.tolist()) - set(labels[train].tolist()):
             held_out[(labels == label).nonzero()[0]] = False
-        return places[~held_out], places[held_out]
+        return indices[~held_out], indices[held_out]
 
 
-def _listed(entries: Sequence[str], what: str) -> str:
-    lines = [f"  {entry}" for entry in entries[:_SHOWN]]
-    if len(entries) > _SHOWN:
-        lines.append(f"  and {len(entries) - _SHOWN:,} more {what}")
+def _format_list(entries: Sequence[str], noun: str) -> str:
+    lines = [f"  {entry}" for entry in entries[:_MAX_LISTED]]
+    if len(entries) > _MAX_LISTED:
+        lines.append(f"  and {len(entries) - _MAX_LISTED:,} more {noun}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Reads image files of any kind as bytes of one size."""
+"""Reads image files of any format as uint8 tensors of one size."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,23 +16,23 @@ __all__ = ["Decoder", "ResizeMode", "check_size"]
 ResizeMode = Literal["stretch", "pad", "crop"]
 
 _LARGE = 100_000_000  # pixels; larger images are decoded one at a time, JPEG files at a reduced size
-_MOST = 1_000_000_000  # pixels of one image, which with some copies take 10 GB
-_ONE_AT_A_TIME = threading.Lock()
+_MAX_PIXELS = 1_000_000_000  # of one image, which with some copies takes 10 GB
+_LARGE_IMAGE_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Reads an image file as `(C, H, W)` uint8. What it returns depends on the file and these options alone.
+    """Reads an image file as `(C, H, W)` uint8. The result depends only on the file and these options.
 
     The image is rotated according to its EXIF data; of an animation, the first frame is used. 16-bit grey values are
-    scaled to 8 bits, transparent areas are laid over `background`, and every other kind of image is converted by
-    Pillow. A JPEG file of more than 100 megapixels is made smaller while it is decoded, to at least twice the size.
+    scaled to 8 bits, transparent areas are filled with `background`, and Pillow converts all other modes. A JPEG file
+    of more than 100 megapixels is decoded at a reduced size, at least twice the target.
 
     Args:
         size: (H, W).
         channels: 3, or 1 for grey.
-        mode: `crop` scales until the image covers the size and cuts off the rest, evenly on both sides; `pad` scales
-            until the image fits in and surrounds it with `background`; `stretch` changes its proportions.
+        mode: `crop` scales the image to cover the size and crops it evenly on both sides; `pad` scales it to fit and
+            pads it with `background`; `stretch` changes its aspect ratio.
         background: Grey value in 0..255.
     """
 
@@ -52,16 +52,16 @@ class Decoder:
         Raises:
             Exception: The file cannot be read as an image; Pillow raises errors of many kinds.
         """
-        with _own_limit(), Image.open(file) as opened:
+        with _without_pillow_limit(), Image.open(file) as opened:
             large = opened.width * opened.height > _LARGE
-            with _ONE_AT_A_TIME if large else nullcontext():
+            with _LARGE_IMAGE_LOCK if large else nullcontext():
                 if large:
-                    self._make_smaller(opened)
-                opened.load()  # raises where the file is cut short
+                    self._reduce_size(opened)
+                opened.load()  # raises if the file is truncated
                 with suppress(Exception):  # broken EXIF data are ignored
                     ImageOps.exif_transpose(opened, in_place=True)
                 image = self._with_channels(opened)
-        array = np.array(self._resized(image))  # a copy, since Pillow's own memory is read-only
+        array = np.array(self._resized(image))  # a copy, since Pillow's memory is read-only
         return torch.from_numpy(array).view(*self.size, self.channels).permute(2, 0, 1).contiguous()
 
     @property
@@ -80,20 +80,20 @@ class Decoder:
             "interpolation": "bilinear",
         }
 
-    def _make_smaller(self, opened: Image.Image) -> None:
-        """Lets a JPEG file be decoded at a reduced size; other kinds cannot be."""
+    def _reduce_size(self, opened: Image.Image) -> None:
+        """Makes Pillow decode a JPEG file at a reduced size; other formats do not support it."""
         sides = f"{opened.width:,} x {opened.height:,}"
-        opened.draft(None, (2 * max(self.size),) * 2)  # turned or not
-        if opened.width * opened.height > _MOST:
-            raise ValueError(f"{sides} pixels are more than the {_MOST:,} allowed for one image; make it smaller")
+        opened.draft(None, (2 * max(self.size),) * 2)  # in either orientation
+        if opened.width * opened.height > _MAX_PIXELS:
+            raise ValueError(f"{sides} pixels are more than the {_MAX_PIXELS:,} allowed for one image; shrink it")
 
     def _with_channels(self, image: Image.Image) -> Image.Image:
         if image.mode.startswith("I") or image.mode == "F":
             image = _from_wide(image)
         if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
             image = image.convert("RGBA")
-            behind = Image.new("RGBA", image.size, (self.background, self.background, self.background, 255))
-            image = Image.alpha_composite(behind, image)
+            background = Image.new("RGBA", image.size, (self.background, self.background, self.background, 255))
+            image = Image.alpha_composite(background, image)
         return image.convert("RGB" if self.channels == 3 else "L")
 
     def _resized(self, image: Image.Image) -> Image.Image:
@@ -108,8 +108,8 @@ class Decoder:
         return ImageOps.pad(image, size, Image.Resampling.BILINEAR, color=grey)
 
 
-class _PillowsLimit:
-    """Pillow's limit of pixels, a protection against untrusted files, and how many threads decode without it."""
+class _PillowLimit:
+    """Pillow's pixel limit, a protection against untrusted files, and the number of threads that decode without it."""
 
     lock = threading.Lock()
     users = 0
@@ -117,23 +117,23 @@ class _PillowsLimit:
 
 
 @contextmanager
-def _own_limit() -> Iterator[None]:
-    """Lifts Pillow's limit, which all threads share, as long as images are decoded here."""
-    with _PillowsLimit.lock:
-        if _PillowsLimit.users == 0:
-            _PillowsLimit.value, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-        _PillowsLimit.users += 1
+def _without_pillow_limit() -> Iterator[None]:
+    """Lifts Pillow's limit, which all threads share, while images are decoded here."""
+    with _PillowLimit.lock:
+        if _PillowLimit.users == 0:
+            _PillowLimit.value, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        _PillowLimit.users += 1
     try:
         yield
     finally:
-        with _PillowsLimit.lock:
-            _PillowsLimit.users -= 1
-            if _PillowsLimit.users == 0:
-                Image.MAX_IMAGE_PIXELS = _PillowsLimit.value
+        with _PillowLimit.lock:
+            _PillowLimit.users -= 1
+            if _PillowLimit.users == 0:
+                Image.MAX_IMAGE_PIXELS = _PillowLimit.value
 
 
 def _from_wide(image: Image.Image) -> Image.Image:
-    """Scales grey values of more than 8 bits to 8 bits, which Pillow's own conversion would clip at 255."""
+    """Scales grey values of more than 8 bits to 8 bits; Pillow's own conversion would clip them at 255."""
     values = np.asarray(image).astype(np.float64)
     largest = 1.0 if image.mode == "F" else 65535.0
     if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= largest):
@@ -142,10 +142,10 @@ def _from_wide(image: Image.Image) -> Image.Image:
 
 
 def check_size(dataset: str, image_size: int | Sequence[int]) -> tuple[int, int]:
-    """Returns (H, W).
+    """Returns the option `image_size` as (H, W).
 
     Raises:
-        ValueError: The option `image_size` is neither a number nor two, or one is not positive.
+        ValueError: It is not one or two positive integers.
     """
     size = [image_size, image_size] if isinstance(image_size, int) else list(image_size)
     if len(size) != 2 or any(isinstance(side, bool) or not isinstance(side, int) or side < 1 for side in size):

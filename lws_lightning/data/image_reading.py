@@ -1,4 +1,4 @@
-"""Reads all images of the tasks once, and finds those that cannot be read."""
+"""Reads all images of the tasks once, and finds unreadable ones."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +20,9 @@ from lws_lightning.data.cache import ArrayCache, fingerprint
 __all__ = ["Decode", "ReadImages", "read_folders", "try_decoding", "usable_memory"]
 
 Decode = Callable[[str], Tensor]
-"""Reads a file as an image `(C, H, W)` uint8; raises an exception of any kind where it cannot."""
+"""Reads a file as an image `(C, H, W)` uint8; raises an exception of any kind if it cannot."""
 
-_CHUNK = 256  # images between two movements of the progress bar
+_CHUNK = 256  # images between two updates of the progress bar
 _READABLE = "readable"
 
 
@@ -31,8 +31,8 @@ class ReadImages:
     """The images of one folder.
 
     Attributes:
-        broken: Place in the list of files -> why the file cannot be read.
-        pixels: `(N, C, H, W)` uint8, zero where broken; N is 0 without `keep`.
+        broken: Index in the list of files -> why the file cannot be read.
+        pixels: `(N, C, H, W)` uint8, zero if broken; N is 0 without `keep`.
     """
 
     broken: dict[int, str]
@@ -48,53 +48,53 @@ def read_folders(
     keep: bool,
     cache: ArrayCache | None,
 ) -> list[ReadImages]:
-    """Reads images in several threads, or takes from the cache what an earlier run found.
+    """Reads images in threads, or from the cache of an earlier run.
 
     Args:
         dataset: Name of the data set, for the progress bar.
         folders: Folder -> the paths of its images.
         decode: Reads an image.
-        image_shape: `(C, H, W)` of what it returns.
-        variant: What pixels are cached under; names the options of `decode`.
+        image_shape: `(C, H, W)` of its result.
+        variant: Cache key of the pixels, which identifies the options of `decode`.
         keep: Whether to return the pixels. Otherwise the images are only checked.
-        cache: Keeps which images can be read, and the pixels where `keep`. None: nothing is cached.
+        cache: Stores which images can be read, and with `keep` the pixels. None: nothing is cached.
 
     Returns:
         One for each folder.
     """
     shapes = {folder: (len(files) if keep else 0, *image_shape) for folder, files in folders.items()}
-    marks = {folder: _mark(folder, files) for folder, files in folders.items()}
-    found = {}
+    states = {folder: _state(folder, files) for folder, files in folders.items()}
+    results = {}
     if cache is not None:
         for folder, files in folders.items():
-            cached = _from_cache(cache, folder, files, marks[folder], decode, variant, shapes[folder])
+            cached = _from_cache(cache, folder, files, states[folder], decode, variant, shapes[folder])
             if cached is not None:
-                found[folder] = cached
-    absent = [folder for folder in folders if folder not in found]
+                results[folder] = cached
+    missing = [folder for folder in folders if folder not in results]
     # None: hidden outside a terminal.
-    hidden = True if getattr(rank_zero_only, "rank", 0) or not absent else None
+    hidden = True if getattr(rank_zero_only, "rank", 0) or not missing else None
     title = f"{dataset}: {'decoding' if keep else 'checking'}"
-    total = sum(len(folders[folder]) for folder in absent)
+    total = sum(len(folders[folder]) for folder in missing)
     with (
         tqdm(total=total, desc=title, unit="image", disable=hidden) as bar,
         ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
     ):
-        for folder in absent:
+        for folder in missing:
             files = folders[folder]
             pixels = np.zeros(shapes[folder], np.uint8)
             broken = _decode(files, decode, pixels if keep else None, pool, bar)
-            found[folder] = ReadImages(broken, torch.from_numpy(pixels))
+            results[folder] = ReadImages(broken, torch.from_numpy(pixels))
             if cache is not None:
-                flags = np.ones(len(files), np.uint8)
-                flags[list(broken)] = 0
-                cache.save(folder / _READABLE, marks[folder], flags)
+                readable = np.ones(len(files), np.uint8)
+                readable[list(broken)] = 0
+                cache.save(folder / _READABLE, states[folder], readable)
                 if keep:
-                    cache.save(folder / variant, marks[folder], pixels)
-    return [found[folder] for folder in folders]
+                    cache.save(folder / variant, states[folder], pixels)
+    return [results[folder] for folder in folders]
 
 
 def usable_memory() -> int | None:
-    """Returns how many bytes this process may still use, on its machine and in its control group; None: unknown."""
+    """Returns the memory in bytes that is free on the machine and in the control group; None: unknown."""
     limits = [int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -113,25 +113,31 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _mark(folder: Path, files: Sequence[str]) -> str:
-    """Returns what changes when an image does, or the program that decodes it."""
-    # A broken link is among the files, too; reading it fails later.
+def _state(folder: Path, files: Sequence[str]) -> str:
+    """Returns a fingerprint of the images and of the version of their decoder."""
+    # Files may include broken links; reading them fails later.
     return f"{fingerprint((Path(file) for file in files if Path(file).exists()), folder)} Pillow {PIL.__version__}"
 
 
 def _from_cache(
-    cache: ArrayCache, folder: Path, files: Sequence[str], mark: str, decode: Decode, variant: str, shape: Sequence[int]
+    cache: ArrayCache,
+    folder: Path,
+    files: Sequence[str],
+    state: str,
+    decode: Decode,
+    variant: str,
+    shape: Sequence[int],
 ) -> ReadImages | None:
-    flags = cache.load(folder / _READABLE, mark, (len(files),))
-    pixels = cache.load(folder / variant, mark, tuple(shape)) if shape[0] else np.zeros(shape, np.uint8)
-    if flags is None or pixels is None:
+    readable = cache.load(folder / _READABLE, state, (len(files),))
+    pixels = cache.load(folder / variant, state, tuple(shape)) if shape[0] else np.zeros(shape, np.uint8)
+    if readable is None or pixels is None:
         return None
     broken = {}
-    for index in np.flatnonzero(flags == 0).tolist():
-        outcome = try_decoding(decode, files[index])  # to say why
-        if not isinstance(outcome, str):  # it is readable after all: a permission was granted, say
+    for index in np.flatnonzero(readable == 0).tolist():
+        reason = try_decoding(decode, files[index])
+        if not isinstance(reason, str):  # readable now, for example after a change of permissions
             return None
-        broken[index] = outcome
+        broken[index] = reason
     return ReadImages(broken, torch.from_numpy(pixels))
 
 
@@ -142,11 +148,11 @@ def _decode(
     broken = {}
     for start in range(0, len(files), _CHUNK):
         chunk = files[start : start + _CHUNK]
-        for index, outcome in enumerate(pool.map(partial(try_decoding, decode), chunk), start=start):
-            if isinstance(outcome, str):
-                broken[index] = outcome
+        for index, result in enumerate(pool.map(partial(try_decoding, decode), chunk), start=start):
+            if isinstance(result, str):
+                broken[index] = result
             elif out is not None:
-                out[index] = outcome.numpy()
+                out[index] = result.numpy()
         bar.update(len(chunk))
     return broken
 

@@ -1,4 +1,4 @@
-"""The option `normalization`: which mean and deviation bring the values of each channel to a common scale."""
+"""The option `normalization`: mean and standard deviation of each channel."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ def read_normalization(
         channels: C.
 
     Returns:
-        C means and C positive deviations, on the scale from 0 to 1.
+        C means and C positive standard deviations, of values in [0, 1].
 
     Raises:
-        ValueError: The option is none of these, or does not fit the channels.
+        ValueError: The option has another form, or does not match the channels.
     """
     where = f"{dataset}: normalization"
     if isinstance(option, str):
@@ -43,10 +43,10 @@ def read_normalization(
     return mean, std
 
 
-def _values(where: str, name: str, given: Any, channels: int) -> list[float]:
-    values = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+def _values(where: str, name: str, option: Any, channels: int) -> list[float]:
+    values = list(option) if isinstance(option, Sequence) and not isinstance(option, str) else [option]
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
-        raise ValueError(f"{where}: {name} must be numbers, got {given!r}.")
+        raise ValueError(f"{where}: {name} must be numbers, got {option!r}.")
     if len(values) != channels:
-        raise ValueError(f"{where}: {name} must have a value for each of the {channels} channels, got {given!r}.")
+        raise ValueError(f"{where}: {name} must have a value for each of the {channels} channels, got {option!r}.")
     return [float(value) for value in values]

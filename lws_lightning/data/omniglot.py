@@ -1,4 +1,4 @@
-"""Omniglot as fifty tasks, one an alphabet (the paper, section "Omniglot")."""
+"""Omniglot as fifty tasks, one for each alphabet (the paper, section "Omniglot")."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ __all__ = ["Omniglot"]
 _FOLDER = "omniglot-py"
 _DRAWINGS = 20
 _SIZE = 105
-# Alphabet -> its number of characters, in the two parts that the authors made.
+# Alphabet -> its number of characters, in the authors' two parts.
 _BACKGROUND = {
     "Alphabet_of_the_Magi": 20,
     "Anglo-Saxon_Futhorc": 29,
@@ -82,27 +82,27 @@ _EVALUATION = {
 
 
 class Omniglot(MultiTaskDataModule):
-    """Fifty tasks of 105x105 black and white images: to tell the characters of one alphabet apart.
+    """Fifty tasks of 105x105 black and white images: classify the characters of one alphabet.
 
     | part | alphabets | characters | drawings of each |
     | --- | --- | --- | --- |
     | background | 30 | 964 (14 to 55 an alphabet) | 20 |
     | evaluation | 20 | 659 (20 to 47 an alphabet) | 20 |
 
-    The tasks are named after the alphabets' folders: those of the background part in the order of the
-    alphabet, then those of the evaluation part. A character's number is its label plus one.
+    The tasks are named after the alphabets' folders: those of the background part in alphabetical order, then
+    those of the evaluation part. A character's number is its label plus one.
 
     Of the 20 drawings of each character, `train_drawings` are training images and the others test images,
     drawn by `split_seed`, the alphabet and the character. (The paper says "a random 80/20 split"; its
-    authors' program takes 16 and 4 of each character, as here.) All are used, so `validation: unused` is
+    authors' program uses 16 and 4 of each character, as here.) All are used, so `validation: unused` is
     impossible.
 
-    Images are as in the files, and as torchvision gives them: the ink is 0, the paper 255.
+    Images are as in the files and in torchvision: ink is 0, paper 255.
 
-    The files lie under `root` as torchvision unpacks them:
-    `omniglot-py/images_{background,evaluation}/<alphabet>/character<number>/*.png`. Only the chosen tasks'
-    are needed. Complete files are never written to, so `root` may be read-only. The decoded images are kept
-    in `cache_dir`, a few megabytes, until a name, size or modification time of the files changes.
+    The files are located under `root` as torchvision unpacks them:
+    `omniglot-py/images_{background,evaluation}/<alphabet>/character<number>/*.png`. Only those of the chosen
+    tasks are needed. Complete files are never written to, so `root` may be read-only. The decoded images, a
+    few megabytes, are cached in `cache_dir` until the files change.
 
     MIT licence, copyright 2015 Brenden Lake.
     Lake, Salakhutdinov and Tenenbaum: Human-level concept learning through probabilistic program induction.
@@ -111,7 +111,7 @@ class Omniglot(MultiTaskDataModule):
     Args:
         root: Folder that holds `omniglot-py`.
         train_drawings: Training images of each character, 1 to 19.
-        download: Fetch missing files (two archives of 16 MB together; 32,460 files).
+        download: Download missing files (two archives of 16 MB together; 32,460 files).
         cache_dir: Folder of the decoded images. None: `$XDG_CACHE_HOME/lws_lightning`, or
             `~/.cache/lws_lightning`.
         **options: Those of `MultiTaskDataModule`.
@@ -142,20 +142,20 @@ class Omniglot(MultiTaskDataModule):
         if self.validation == "unused":
             raise ValueError(
                 f"{self.dataset_name}: validation: unused is impossible, since every drawing is a training or a "
-                "test image; take validation: split."
+                "test image; use validation: split."
             )
         self.train_drawings = train_drawings
         self.download = download
         self.cache_dir = cache_dir
 
     def prepare_data(self) -> None:
-        """Downloads missing files where `download` says so. Lightning calls this in one process only."""
+        """Downloads missing files if `download` is set. Lightning calls this in one process only."""
         if self.download:
             for files in self._files():
                 files.download()
 
     def load_tasks(self) -> list[TaskData]:
-        """Reads the chosen tasks, from the cache where it has them.
+        """Reads the chosen tasks, from the cache if possible.
 
         Raises:
             FileNotFoundError: A file is missing or damaged.
@@ -167,31 +167,31 @@ class Omniglot(MultiTaskDataModule):
         cache = ArrayCache(self.cache_dir, self.dataset_name)
         read = deque(read_folders(self.dataset_name, drawings, _decode, self.image_size, "drawings", True, cache))
         damaged = [
-            f"  {files[place]}: damaged ({reason})"
+            f"  {files[index]}: damaged ({reason})"
             for files, images in zip(drawings.values(), read, strict=True)
-            for place, reason in images.broken.items()
+            for index, reason in images.broken.items()
         ]
         if damaged:
             raise files_error(self.dataset_name, damaged)
-        # popleft, so that the images of one task at a time are in memory twice
+        # popleft, so that only one task at a time has its images in memory twice
         return [self._split_drawings(name, read.popleft().pixels) for name in self.task_names]
 
     def _split_drawings(self, name: str, images: Tensor) -> TaskData:
-        """Divides an alphabet's `(characters * 20, 1, 105, 105)` images, in the order of characters and drawers."""
+        """Splits an alphabet's `(characters * 20, 1, 105, 105)` images, ordered by character and drawer."""
         characters = _characters(name)
         orders = [
             torch.randperm(_DRAWINGS, generator=generator_for(self.split_seed, "drawings", name, character))
             for character in characters
         ]
-        numbers = torch.arange(len(characters)).unsqueeze(1)
-        places = torch.stack(orders) + _DRAWINGS * numbers
-        everything = Examples(images, numbers.expand_as(places).flatten())
-        train = everything.select(places[:, : self.train_drawings].flatten())
-        test = everything.select(places[:, self.train_drawings :].flatten())
+        labels = torch.arange(len(characters)).unsqueeze(1)
+        indices = torch.stack(orders) + _DRAWINGS * labels
+        everything = Examples(images, labels.expand_as(indices).flatten())
+        train = everything.select(indices[:, : self.train_drawings].flatten())
+        test = everything.select(indices[:, self.train_drawings :].flatten())
         return TaskData(name, train, test, class_names=characters)
 
     def _files(self) -> list[DataFiles]:
-        """Returns the chosen alphabets of each of the two parts that has any of them."""
+        """Returns the files of the chosen alphabets, for each part with any of them."""
         root = self.root_path / _FOLDER
         sources = []
         for part, alphabets in (("images_background", _BACKGROUND), ("images_evaluation", _EVALUATION)):
@@ -208,7 +208,7 @@ def _characters(alphabet: str) -> tuple[str, ...]:
 
 
 def _drawings(folder: Path) -> list[str]:
-    """Returns the drawings of all characters, each character's sorted by name, which ends in the drawer's number."""
+    """Returns the drawings of all characters, sorted by character and name, which ends in the drawer's number."""
     files = (sorted((folder / character).glob("[!.]*.png")) for character in _characters(folder.name))
     return [str(file) for of_character in files for file in of_character]
 
@@ -223,7 +223,7 @@ def _decode(file: str) -> Tensor:
 
 
 def _problem(folder: Path) -> str | None:
-    """Says what is wrong with an alphabet's folder, from the names in it alone; None: nothing."""
+    """Returns what is wrong with an alphabet's folder, by the names in it, or None."""
     if not folder.is_dir():
         return "missing"
     characters = _characters(folder.name)
@@ -236,11 +236,11 @@ def _problem(folder: Path) -> str | None:
 
 
 def _fetch(temporary: Path, root: Path, part: str, names: list[str]) -> None:
-    """Fetches a part into `temporary`, and moves what is incomplete in `root` out of the way."""
+    """Downloads a part to `temporary`, and moves incomplete folders out of `root`."""
     torchvision.datasets.Omniglot(temporary, background=part == "images_background", download=True)
     (temporary / _FOLDER / part).replace(temporary / part)
     if any(_problem(temporary / name) is not None for name in names):
-        return  # `DataFiles.download` complains
+        return  # `DataFiles.download` raises an error
     for name in names:
         old = root / name
         if old.exists() and _problem(old) is not None:

@@ -1,4 +1,4 @@
-"""Training images that are kept on the device, so that a step sends only the indices of those it takes."""
+"""Training images on the device, so that a step transfers only indices."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ from lws_lightning.data.streaming import Images, read_images
 __all__ = ["DeviceImages", "IndexedBatch", "IndexedLoader", "IndexedSteps", "OnDevice", "fits_on"]
 
 OnDevice = Literal["auto"] | bool
-"""Whether the training images are kept on the device: see `MultiTaskDataModule`."""
+"""The option `images_on_device` of `MultiTaskDataModule`."""
 
 _SHARE_OF_FREE_MEMORY = 0.25
 
@@ -23,7 +23,7 @@ class IndexedBatch(NamedTuple):
     """A `TaskBatch` without its images.
 
     Attributes:
-        indices: `(T, B)` int64 in `[0, sum_t N_t)`: the images' places in the concatenation of all tasks.
+        indices: `(T, B)` int64 in `[0, sum_t N_t)`: indices into the concatenated images of all tasks.
         labels: `(T, B)` int64.
     """
 
@@ -32,7 +32,7 @@ class IndexedBatch(NamedTuple):
 
 
 class IndexedSteps(Dataset[tuple[IndexedBatch | TaskBatch, ...]]):
-    """The steps of a `StepBatches` as an NES and an SGD batch of indices; augmented images are sent themselves."""
+    """The steps of a `StepBatches` as an NES and an SGD batch of indices; augmented SGD batches contain images."""
 
     def __init__(self, steps: StepBatches) -> None:
         self._steps = steps
@@ -51,7 +51,7 @@ class IndexedSteps(Dataset[tuple[IndexedBatch | TaskBatch, ...]]):
 
 
 class DeviceImages:
-    """The training images of all tasks, copied to a device when the first batch asks for them.
+    """The training images of all tasks, copied to a device for the first batch.
 
     Args:
         images: For each task `(N_t, C, H, W)` uint8, one shape (C, H, W) for all.
@@ -62,26 +62,26 @@ class DeviceImages:
         self._copies: dict[torch.device, Tensor] = {}
 
     def take(self, batch: IndexedBatch | TaskBatch, device: torch.device) -> TaskBatch:
-        """Returns a batch on the device, its images taken there."""
-        sent, labels = (part.to(device, non_blocking=True) for part in batch)
+        """Returns a batch of images on the device."""
+        inputs, labels = (tensor.to(device, non_blocking=True) for tensor in batch)
         if isinstance(batch, TaskBatch):
-            return TaskBatch(sent, labels)
-        if sent.device not in self._copies:
-            self._copies[sent.device] = torch.cat(list(map(read_images, self._images))).to(sent.device)
-        images = self._copies[sent.device].index_select(0, sent.flatten())
-        return TaskBatch(images.view(*sent.shape, *images.shape[1:]), labels)
+            return TaskBatch(inputs, labels)
+        if inputs.device not in self._copies:
+            self._copies[inputs.device] = torch.cat(list(map(read_images, self._images))).to(inputs.device)
+        images = self._copies[inputs.device].index_select(0, inputs.flatten())
+        return TaskBatch(images.view(*inputs.shape, *images.shape[1:]), labels)
 
     def free(self) -> None:
-        """Frees the copies; the next batch makes a new one."""
+        """Frees the copies; the next batch creates a new one."""
         self._copies.clear()
 
 
 class IndexedLoader(StepLoader):
-    """A loader whose processes send the indices of images only, and whose steps are on the device.
+    """A loader whose processes return indices of images, and whose steps are on the device.
 
     Args:
         *args: See `DataLoader`; the data set is an `IndexedSteps`.
-        images: What its steps take their images from.
+        images: The images.
         device: The Trainer's device.
         **kwargs: See `DataLoader`.
     """
@@ -96,9 +96,9 @@ class IndexedLoader(StepLoader):
 
 
 def fits_on(device: torch.device, images: Sequence[Images]) -> bool:
-    """Whether a GPU should keep images: they lie in memory and take at most a quarter of what is free on it."""
-    if device.type != "cuda" or not all(isinstance(of_task, Tensor) for of_task in images):
+    """Returns whether a GPU should keep images: they are in memory and take at most a quarter of its free memory."""
+    if device.type != "cuda" or not all(isinstance(task_images, Tensor) for task_images in images):
         return False
     free, _ = torch.cuda.mem_get_info(device)
-    size = sum(of_task.shape.numel() for of_task in images)  # uint8
+    size = sum(task_images.shape.numel() for task_images in images)  # uint8
     return size <= _SHARE_OF_FREE_MEMORY * free

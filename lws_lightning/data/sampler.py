@@ -1,4 +1,4 @@
-"""Which images make up a batch: a pure function of seed, phase, task and step (no Lightning here)."""
+"""The images of a batch, as a pure function of seed, phase, task and step, without Lightning."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,19 +17,19 @@ __all__ = ["Augment", "EvaluationBatches", "IndexStream", "Phase", "StepBatches"
 
 Phase = Literal["nes", "sgd"]
 Augment = Callable[[Tensor, int, int, int], Tensor]
-"""Called with B images of a task, `(B, C, H, W)` uint8, the step, the task, and the place of the first of them in the
-step's batch of all processes; returns as many images of the same kind."""
+"""Called with B images of a task, `(B, C, H, W)` uint8, the step, the task, and the position of the first image in the
+step's batch of all processes; returns images of the same shape and dtype."""
 
 
 class IndexStream:
     """An endless sequence of independent permutations of `range(num_images)`, with random access.
 
     Images are thus drawn without replacement and reshuffled when used up; a task smaller than the batch is
-    repeated evenly: in any window the numbers of times that two images occur differ by two at most, and by
-    one where the window starts at a multiple of `num_images`.
+    repeated evenly: in any window the numbers of occurrences of two images differ by at most two, or one if the
+    window starts at a multiple of `num_images`.
 
-    Permutation number e covers positions `e * num_images` onwards and depends on `(seed, "batch", phase, task, e)`
-    alone. The latest one is kept, since consecutive steps mostly fall into the same one.
+    Permutation number e starts at position `e * num_images` and depends only on `(seed, "batch", phase, task, e)`. The
+    latest one is kept, since consecutive steps mostly use the same one.
 
     Args:
         seed: Seed of the batches.
@@ -59,8 +59,8 @@ class IndexStream:
             raise ValueError(f"start and count must not be negative, got {start} and {count}.")
         first, offset = divmod(start, self.num_images)
         last = (start + count - 1) // self.num_images
-        pieces = [self._permutation(epoch) for epoch in range(first, max(first, last) + 1)]
-        return torch.cat(pieces)[offset : offset + count]
+        permutations = [self._permutation(epoch) for epoch in range(first, max(first, last) + 1)]
+        return torch.cat(permutations)[offset : offset + count]
 
     def _permutation(self, epoch: int) -> Tensor:
         if epoch != self._epoch:
@@ -72,17 +72,17 @@ class IndexStream:
 class StepBatches(Dataset[StepBatch]):
     """Item i is the `StepBatch` of training step i, for every i >= 0.
 
-    Step i takes positions `i * B .. (i + 1) * B - 1` of each task's `IndexStream`, so every step has exactly B
-    images of every task, whatever the sizes of the tasks. Steps continue over the epochs: items past `len` exist,
-    and iterating over the data set itself never ends.
+    Step i uses positions `i * B .. (i + 1) * B - 1` of each task's `IndexStream`, so every step has exactly B images of
+    every task, whatever the sizes of the tasks. Steps continue over the epochs: items past `len` exist, and iterating
+    over the data set itself never ends.
 
     Args:
         tasks: The training examples of each of T tasks: N_t >= 1 images, one shape (C, H, W) for all.
         batch_size: B.
         seed: Seed of the batches.
-        augment: Changes the images of the SGD batch; it must be a function of its arguments alone. None: no change.
-        rank: Of W processes that draw different images, this one's number r. It takes positions
-            `(i * W + r) * B .. (i * W + r + 1) * B - 1`, so that the W batches of a step are those of W * B images.
+        augment: Augments the images of the SGD batch; a pure function of its arguments. None: no augmentation.
+        rank: Rank r of W processes that draw different images. It uses positions
+            `(i * W + r) * B .. (i * W + r + 1) * B - 1`, so that the W batches of a step form one of W * B images.
         world_size: W.
     """
 
@@ -113,13 +113,13 @@ class StepBatches(Dataset[StepBatch]):
         return StepBatch(nes=self.batch("nes", step), sgd=self.batch("sgd", step))
 
     def indices(self, phase: Phase, step: int) -> Tensor:
-        """Returns which images of each task a batch holds, `(T, B)` int64; row t in `[0, N_t)`."""
+        """Returns the indices of the images of a batch, `(T, B)` int64; row t in `[0, N_t)`."""
         size = self._batch_size
         start = (step * self._world_size + self._rank) * size
         return torch.stack([stream.window(start, size) for stream in self._streams[phase]])
 
     def labels(self, indices: Tensor) -> Tensor:
-        """Returns the labels of what `indices` returned, `(T, B)` int64."""
+        """Returns the labels of images, `(T, B)` int64, for the result of `indices`."""
         labels = torch.empty_like(indices)
         for task, index, out in zip(self.tasks, indices, labels, strict=True):
             torch.index_select(task.labels, 0, index, out=out)
@@ -139,8 +139,8 @@ class StepBatches(Dataset[StepBatch]):
 class StepLoader(DataLoader[StepBatch]):
     """The loader of the training steps.
 
-    It has no state, since a step's batch follows from the step's number. The two methods tell Lightning so, which
-    otherwise warns that a run resumed within an epoch would see other batches.
+    It has no state, since a step's batch is a function of the step's number. The two methods keep Lightning from
+    warning that a run resumed within an epoch would see different batches.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -154,14 +154,14 @@ class StepLoader(DataLoader[StepBatch]):
 class StepSampler(DistributedSampler[int]):
     """Yields the numbers of the next `num_steps` training steps.
 
-    The batches of a step are divided between the processes by `StepBatches`. Lightning leaves a `DistributedSampler`
-    as it is and would replace any other, whatever the user's Trainer says of `use_distributed_sampler`.
+    `StepBatches` divides a step among the processes. Lightning does not replace a `DistributedSampler`, whereas it
+    would replace another sampler unless the user sets `use_distributed_sampler=False`.
 
-    The start is read at each `iter`, so an epoch, a resumed run and a loader with persistent workers all
-    continue at the run's current step. A run resumed within an epoch stops when that epoch's steps are done.
+    The start is read at each `iter`, so that an epoch, a resumed run and a loader with persistent workers continue at
+    the current step. A run resumed within an epoch stops after the steps of that epoch.
 
     Args:
-        start: Returns the number of training steps done so far.
+        start: Returns the number of training steps completed.
         num_steps: Steps of one epoch.
     """
 
@@ -177,15 +177,14 @@ class StepSampler(DistributedSampler[int]):
 class EvaluationBatches(Dataset[EvaluationBatch]):
     """All images of all tasks, once each, in batches of a single task.
 
-    The tasks take turns, first batch of each, then second of each, and so on, so that the first few batches
-    (`limit_val_batches`) reach several tasks. A task without images is skipped.
+    The tasks alternate: the first batch of each, then the second of each, and so on, so that the first few batches
+    (`limit_val_batches`) cover different tasks. A task without images is skipped.
 
     Args:
         tasks: The examples of each of T tasks; a task may have none.
         batch_size: Largest number of images in a batch.
-        rank: Of W processes that share the images, this one's number; it takes every W-th batch. All have the same
-            number of batches, the last of which may be without images: a process that had none would leave the others
-            waiting for its counts.
+        rank: Rank among W processes that share the images; each evaluates every W-th batch. All have the same number of
+            batches, the last of which may be empty; otherwise processes would wait for each other forever.
         world_size: W.
     """
 
@@ -204,8 +203,8 @@ class EvaluationBatches(Dataset[EvaluationBatch]):
         if not 0 <= index < len(self):
             raise IndexError(f"batch {index} is not in [0, {len(self)}).")
         number = index * self._world_size + self._rank
-        # Past the end is the padding that makes ranks equally long.
+        # Indices past the end are padding, so that all ranks have the same length.
         start, task = self._batches[number] if number < len(self._batches) else (len(self._tasks[0].labels), 0)
         images, labels = self._tasks[task].select(slice(start, start + self._batch_size))
-        # Copies, since a worker sends the whole storage behind a view.
+        # Copies, since a worker would send the whole storage of a view.
         return EvaluationBatch(task, read_images(images).clone(), labels.clone())

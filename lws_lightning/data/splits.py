@@ -1,4 +1,4 @@
-"""Which images of a task are for training, for validation and for neither."""
+"""Splits a task's images into training, validation and unused images."""
 
 from typing import Literal
 
@@ -11,15 +11,15 @@ from lws_lightning.randomness import generator_for
 __all__ = ["Validation", "hold_out", "split_training_images", "stratified_subset", "training_subset"]
 
 Validation = Literal["none", "split", "unused"]
-"""Where validation images come from: see `MultiTaskDataModule`."""
+"""The option `validation` of `MultiTaskDataModule`."""
 
 
 def stratified_subset(labels: Tensor, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Chooses `size` examples so that the classes keep their shares.
+    """Chooses `size` examples, stratified by class.
 
-    A class with n of N examples has the quota `size * n / N`. Each class gets its quota rounded down, the
-    examples left over go to the largest remainders, ties in a random order. Where `size` suffices, a class
-    that ended with none then gets one from the class that lies furthest above its quota.
+    A class with n of N examples has the quota `size * n / N`. Each class gets its quota rounded down, the remaining
+    examples go to the largest remainders, ties in a random order. If `size` suffices, a class with none then gets one
+    from the class furthest above its quota.
 
     Args:
         labels: `(N,)` int64.
@@ -36,7 +36,7 @@ def stratified_subset(labels: Tensor, size: int, generator: torch.Generator) -> 
     if not 0 <= size <= total:
         raise ValueError(f"cannot choose {size} of {total} examples.")
     classes, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-    # Whole numbers throughout: a quota in floating point would make ties depend on rounding.
+    # Integers, because ties would depend on rounding in floating point.
     quotas = [size * count for count in counts.tolist()]  # in units of 1 / total
     shares = [quota // total for quota in quotas] if total else []
     order = torch.randperm(len(classes), generator=generator).tolist()
@@ -63,17 +63,17 @@ def hold_out(labels: Tensor, fraction: float, generator: torch.Generator) -> tup
 def training_subset(
     dataset: str, task: str, examples: Examples, size: int | None, split_seed: int
 ) -> tuple[Examples, Examples]:
-    """Draws the training images of a task from those that a data set offers.
+    """Draws the training images of a task, stratified by class.
 
     Args:
-        dataset: What messages call the data set.
+        dataset: Name of the data set, for messages.
         task: Name of the task.
         examples: All training images.
         size: The option `train_images_per_task`. None: all.
-        split_seed: As of `MultiTaskDataModule`.
+        split_seed: As in `MultiTaskDataModule`.
 
     Returns:
-        The images drawn, with the shares of the classes, and the rest.
+        The chosen images and the rest.
 
     Raises:
         ValueError: There are fewer images than `size`.
@@ -95,8 +95,8 @@ def split_training_images(
 
     Args:
         task: The task.
-        dataset: What messages call the data set.
-        validation: As of `MultiTaskDataModule`, like the following.
+        dataset: Name of the data set, for messages.
+        validation: As in `MultiTaskDataModule`, like the following.
         fraction: `validation_fraction`.
         largest: `validation_images`.
         seed: `split_seed`.
@@ -111,17 +111,17 @@ def split_training_images(
     if validation == "split":
         labels = task.train.labels
         held_out, kept = hold_out(labels, fraction, generator)
-        lost = sorted(set(labels.tolist()) - set(labels[kept].tolist()))
-        if lost:
+        empty = sorted(set(labels.tolist()) - set(labels[kept].tolist()))
+        if empty:
             raise ValueError(
                 f"{where}: validation: split with validation_fraction {fraction} leaves no "
-                f"training image in class {', '.join(map(str, lost))}; take a smaller fraction."
+                f"training image in class {', '.join(map(str, empty))}; use a smaller fraction."
             )
         return task.train.select(kept), task.train.select(held_out)
     if task.unused is None or len(task.unused.labels) == 0:
         raise ValueError(
             f"{where}: validation: unused needs training images that are not used, and there are none; "
-            "take validation: split, or fewer training images."
+            "use validation: split, or fewer training images."
         )
     available = len(task.unused.labels)
     chosen, _ = stratified_subset(task.unused.labels, min(available, largest or available), generator)

@@ -1,4 +1,4 @@
-"""Images in memory, or on disk until a batch needs them."""
+"""Images in memory, or read from disk for each batch."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,14 +9,14 @@ __all__ = ["Images", "StreamedImages", "read_images"]
 
 
 class StreamedImages:
-    """Images that are read whenever they are needed; stands where a `(N, C, H, W)` uint8 tensor would.
+    """Images that are read on demand, with the interface of a `(N, C, H, W)` uint8 tensor.
 
-    Indexing selects images without reading any, so that subsets and splits are made as with a tensor.
+    Indexing selects images without reading them, so that subsets and splits work as with a tensor.
 
     Args:
-        files: What `decode` is called with, one for each image.
-        decode: Returns an image `(C, H, W)` uint8, the same for the same file whenever it is called. Loader processes
-            need their own copy, so it must be possible to pickle it.
+        files: The argument of `decode` for each image.
+        decode: Returns an image `(C, H, W)` uint8 as a pure function of the file; must be picklable for loader
+            processes.
         image_shape: `(C, H, W)`.
     """
 
@@ -44,7 +44,7 @@ class StreamedImages:
         """Reads all images, `(N, C, H, W)` uint8.
 
         Raises:
-            RuntimeError: An image cannot be read, or has another shape than declared; names the file.
+            RuntimeError: An image cannot be read, or has the wrong shape; names the file.
         """
         images = torch.empty(self.shape, dtype=torch.uint8)
         for image, file in zip(images, self.files, strict=True):
@@ -59,16 +59,16 @@ class StreamedImages:
 
 
 Images = Tensor | StreamedImages
-"""`(N, C, H, W)` uint8 images, in memory or read when they are needed."""
+"""`(N, C, H, W)` uint8 images, in memory or read on demand."""
 
 
 def read_images(images: Images, index: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-    """Returns images as a tensor, wherever they are.
+    """Returns images in memory or on disk as a tensor.
 
     Args:
         images: `(N, C, H, W)` uint8.
-        index: `(n,)` int64 in `[0, N)`. None: all images, without a copy of those in memory.
-        out: Where to write the indexed images, `(n, C, H, W)` uint8.
+        index: `(n,)` int64 in `[0, N)`. None: all images, not copied if in memory.
+        out: Output for the indexed images, `(n, C, H, W)` uint8.
 
     Raises:
         RuntimeError: An image on disk cannot be read; names the file.

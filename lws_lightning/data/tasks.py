@@ -1,4 +1,4 @@
-"""What a data set returns: the images and labels of each task."""
+"""The images and labels of a task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Examples(NamedTuple):
     """Images of one task and their labels.
 
     Attributes:
-        images: `(N, C, H, W)` uint8 in [0, 255]: a tensor, or a `StreamedImages` where memory does not hold them.
+        images: `(N, C, H, W)` uint8 in [0, 255]: a tensor, or a `StreamedImages` if they do not fit in memory.
         labels: `(N,)` int64.
     """
 
@@ -35,8 +35,8 @@ class TaskData:
     Attributes:
         name: Name of the task, as in the option `tasks`.
         train: Training images, at least one.
-        test: Test images. Without any, the task is left out of every evaluation.
-        unused: Training images that the data set's training subset leaves out; `validation: unused` draws from them.
+        test: Test images. Without any, the task is omitted from evaluations.
+        unused: Training images that are not in the data set's training subset; `validation: unused` draws from them.
             None: there are none.
         class_names: A name for each class, or None.
     """
@@ -48,16 +48,16 @@ class TaskData:
     class_names: tuple[str, ...] | None = None
 
     def check(self, dataset: str, num_classes: int, image_shape: Sequence[int]) -> None:
-        """Checks the data, since a wrong label shows up on a GPU only as a device-side assert.
+        """Checks the data, because a wrong label on a GPU causes only a device-side assert.
 
         Args:
             dataset: Name of the data set, for the message.
-            num_classes: Number of classes that the data set declares; labels lie in `[0, num_classes)`.
-            image_shape: The `[C, H, W]` that it declares.
+            num_classes: Declared number of classes; labels are in `[0, num_classes)`.
+            image_shape: Declared `[C, H, W]`.
 
         Raises:
-            ValueError: A dtype, shape or count does not fit, a label lies outside `[0, num_classes)`, or there
-                are no training images. The message names the data set and the task.
+            ValueError: A dtype, shape or number is wrong, a label is outside `[0, num_classes)`, or there are no
+                training images. The message names the data set and the task.
         """
         where = f"{dataset}, task {self.name!r}"
         for split, examples in (("training", self.train), ("test", self.test), ("unused", self.unused)):

@@ -1,4 +1,4 @@
-"""Pictures of the sharing, and what they and other figures are drawn with. No pyplot, nothing global."""
+"""Figures of the sharing, and helpers for all figures. Without pyplot or global state."""
 
 from lws_lightning.drawing.affinity import affinity_figure, affinity_of_assignment, affinity_of_probabilities
 from lws_lightning.drawing.assignment import assignment_figure, groups_text

@@ -1,4 +1,4 @@
-"""Which tasks share which weights: as a picture and as text."""
+"""Which tasks share which weights, as a figure and as text."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from lws_lightning.drawing.style import PALE, copy_colour, copy_letter, ink_on, 
 
 __all__ = ["assignment_figure", "check_names", "groups_text"]
 
-_ROW, _GAP = 0.46, 0.1  # inches of a layer's row and between two
+_ROW, _GAP = 0.46, 0.1  # height of a layer's row and the gap between rows, in inches
 _PITCH = _ROW + _GAP
 
 
@@ -27,8 +27,8 @@ def assignment_figure(
 ) -> Figure:
     """Draws which copy each task uses at each layer (paper, first figure).
 
-    A column is a task's network with its input at the bottom; a row is a layer. Same colour and letter in a row
-    is the same weights. A copy that only one task uses is pale.
+    A column is a task's network with its input at the bottom; a row is a layer. The same colour and letter in a row
+    mean the same weights. A copy that only one task uses is pale.
 
     Args:
         assignment: `(L, T)` int64.
@@ -36,9 +36,6 @@ def assignment_figure(
         task_names: T names.
         weights_per_layer: K_l for each of the L layers.
         title: The first line.
-
-    Returns:
-        A figure that belongs to no window and no global state.
 
     Raises:
         ValueError: If the numbers of names do not fit the assignment.
@@ -53,12 +50,12 @@ def assignment_figure(
     for layer, row in enumerate(assignment.tolist()):
         low, used = layer * _PITCH, Counter(row)
         size = weights_per_layer[layer]
-        for text, height, look in (
+        for text, height, style in (
             (shorten(layer_names[layer]), 0.66, {"size": 10}),
             (f"{len(used)} of {size} {'copy' if size == 1 else 'copies'} used", 0.26, {"size": 8, "color": "#555555"}),
         ):
             place = (0, low + height * _ROW)
-            axes.annotate(text, place, (-7, 0), textcoords="offset points", ha="right", va="center", **look)
+            axes.annotate(text, place, (-7, 0), textcoords="offset points", ha="right", va="center", **style)
         boxes = []
         for task, copy in enumerate(row):
             colour = tint(copy_colour(copy), 1.0 if used[copy] > 1 else PALE)
@@ -81,16 +78,14 @@ def assignment_figure(
 
 
 def groups_text(assignment: Tensor, layer_names: Sequence[str], task_names: Sequence[str]) -> str:
-    """Says in Markdown, by layer, which tasks share weights.
+    """Returns Markdown with a heading and the groups of tasks that share weights for each layer, largest first.
+
+    Tasks that share with no other come last, in one line.
 
     Args:
         assignment: `(L, T)` int64.
         layer_names: L names, input first.
         task_names: T names.
-
-    Returns:
-        A heading and a list of groups, the largest first, for each layer; tasks that share with no other come
-        last, in one line.
     """
     lines = []
     for name, row in zip(layer_names, assignment.tolist(), strict=True):
@@ -109,7 +104,7 @@ def groups_text(assignment: Tensor, layer_names: Sequence[str], task_names: Sequ
 
 
 def _code(name: str) -> str:
-    """Quotes a name as Markdown code, where no character but the backtick means anything."""
+    """Quotes a name as Markdown code, in which only backticks are special."""
     return f"`{name.replace('`', chr(39))}`"
 
 
@@ -118,8 +113,8 @@ def check_names(
 ) -> None:
     """Raises ValueError if the names do not fit a shape `(L, T)`."""
     expected = (len(layer_names), len(task_names))
-    if tuple(shape) != expected or len(weights_per_layer) != expected[0] or 0 in expected:
+    if shape != expected or len(weights_per_layer) != expected[0] or 0 in expected:
         raise ValueError(
             f"{expected[0]} layer names, {expected[1]} task names and {len(weights_per_layer)} weights_per_layer "
-            f"do not fit the shape {tuple(shape)}."
+            f"do not fit the shape {shape}."
         )

@@ -1,4 +1,4 @@
-"""Matrices of probabilities as heat maps, one panel beside the other."""
+"""Matrices of probabilities as heat maps, in panels."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from lws_lightning.drawing.sheet import Sheet, text_width
 
 __all__ = ["MAX_NUMBERS", "draw_panels", "name_size"]
 
-MAX_NUMBERS = 400  # more numbers take seconds to draw and cannot be read
+MAX_NUMBERS = 400  # more numbers take seconds to draw and are illegible
 
 
 def draw_panels(
@@ -23,25 +23,25 @@ def draw_panels(
     number_sizes: Sequence[int],
     least: float = 0.0,
 ) -> tuple[Sheet, list[Axes]]:
-    """Draws matrices with the same rows, and the scale of their colours.
+    """Draws matrices with the same rows, and a colour bar.
 
     Args:
-        titles: One for each of the matrices.
-        matrices: Each `(rows, columns)` in [0, 1], the first row above; what is masked is grey.
-        row_names: Stand at the left of the figure; one for each row, or for every n-th.
-        cell: Inches of a cell's side.
-        number_sizes: Points of the percent in each cell, for each of the matrices; 0 leaves the numbers out.
-        least: Numbers of smaller values are left out.
+        titles: One for each matrix.
+        matrices: Each `(rows, columns)` in [0, 1], the first row at the top; masked cells are grey.
+        row_names: Labels at the left of the figure, one for each row or for every n-th.
+        cell: Side of a cell in inches.
+        number_sizes: Font size of the percentages in the cells, for each matrix; 0 omits them.
+        least: Percentages of smaller values are omitted.
 
     Returns:
-        The sheet, not finished, and its panels.
+        The unfinished sheet, and its panels.
     """
     rows = len(matrices[0])
-    panels = [max(cell * each.shape[1], text_width(title, 10)) for title, each in zip(titles, matrices, strict=True)]
+    panels = [max(cell * m.shape[1], text_width(title, 10)) for title, m in zip(titles, matrices, strict=True)]
     columns = _columns(len(panels), max(panels) + 0.3, cell * rows + 0.5)
     widths = [max(panels[column::columns]) for column in range(columns)]
     lines = math.ceil(len(panels) / columns)
-    # The bar of colours needs an inch.
+    # The colour bar needs an inch.
     sheet = Sheet([*widths, 0.14], [max(cell * rows, 1.0 / lines)] * lines)
     drawn = []
     for place, (title, matrix, number_size) in enumerate(zip(titles, matrices, number_sizes, strict=True)):
@@ -59,14 +59,14 @@ def draw_panels(
 
 
 def name_size(cell: float) -> int:
-    """Returns the points of names beside cells of so many inches."""
+    """Returns the font size of names beside cells with a side of `cell` inches."""
     return 9 if cell >= 0.3 else 8 if cell > 0.2 else 7
 
 
 def _draw(axes: Axes, matrix: np.ndarray[Any, Any], number_size: int, least: float) -> QuadMesh:
     rows, columns = matrix.shape
     axes.set_facecolor("#B8B8B8")
-    # One mesh with edges; grid lines at minor ticks would be several times slower.
+    # Edges of the mesh: grid lines at minor ticks would be several times slower.
     edge = "#DDDDDD" if rows <= 50 else "none"
     mesh = axes.pcolormesh(matrix, cmap="Blues", vmin=0, vmax=1, edgecolors=edge, linewidth=0.5)
     axes.set(xlim=(0, columns), ylim=(rows, 0), xticks=[], yticks=[])
@@ -82,7 +82,7 @@ def _draw(axes: Axes, matrix: np.ndarray[Any, Any], number_size: int, least: flo
 
 
 def _columns(panels: int, width: float, height: float) -> int:
-    """Arranges panels so that the whole is close to 3:2, without a nearly empty last row."""
+    """Returns a number of columns for an aspect ratio close to 3:2, without a nearly empty last row."""
 
     def badness(columns: int) -> float:
         rows = math.ceil(panels / columns)

@@ -1,4 +1,4 @@
-"""Picture of a search distribution."""
+"""Figure of a search distribution."""
 
 from collections.abc import Sequence
 
@@ -22,17 +22,13 @@ def probabilities_figure(
 ) -> Figure:
     """Draws the search distribution, one heat map of tasks by copies for each layer.
 
-    The most likely copy of each task is outlined. Numbers are percent, left out below 0.5 and where a panel is
-    too large for them.
+    The most likely copy of each task is outlined. Percentages are omitted below 0.5 and in large panels.
 
     Args:
         probs: `(L, T, max K)`, padding beyond K_l is ignored.
         layer_names: L names, input first.
         task_names: T names.
         weights_per_layer: K_l for each of the L layers.
-
-    Returns:
-        A figure that belongs to no window and no global state.
 
     Raises:
         ValueError: If the numbers of names do not fit the probabilities.

@@ -1,4 +1,4 @@
-"""Figures as files and arrays. No pyplot, nothing global."""
+"""Rendering of figures to files and arrays."""
 
 import io
 from typing import Any
@@ -13,14 +13,14 @@ __all__ = ["picture_array", "picture_png", "picture_svg"]
 
 
 def picture_png(figure: Figure, dpi: int = 110) -> bytes:
-    """Renders a figure as a PNG file's content."""
+    """Renders a figure as PNG."""
     content = io.BytesIO()
     FigureCanvasAgg(figure).print_figure(content, dpi=dpi, format="png")
     return content.getvalue()
 
 
 def picture_svg(figure: Figure) -> str:
-    """Renders a figure as an SVG file's content: the same for the same figure, with letters as outlines."""
+    """Renders a figure as SVG, deterministically and with text as outlines."""
     content = io.BytesIO()
     with rc_context({"svg.hashsalt": "lws_lightning", "svg.fonttype": "path"}):
         FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""One plain model file for each task: `lws export`."""
+"""Exports one stand-alone model file for each task: `lws export`."""
 
 from lws_lightning.export.command import export
 from lws_lightning.export.formats import FORMATS, MissingPackageError

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from lws_lightning.checkpoints import find_checkpoint, run_of
+from lws_lightning.checkpoints import find_checkpoint, run_folder_of
 from lws_lightning.export.formats import FORMATS, MissingPackageError
 from lws_lightning.export.names import file_names
 from lws_lightning.export.task import ExportError, export_task
@@ -17,10 +17,7 @@ _ALL = "all"
 
 
 def export(arguments: Sequence[str]) -> None:
-    """Runs `lws export`: writes the networks of one or all tasks of a checkpoint as plain model files.
-
-    Args:
-        arguments: Its arguments.
+    """Runs `lws export`: writes the networks of one or all tasks of a checkpoint as stand-alone model files.
 
     Raises:
         SystemExit: If the arguments are wrong, or nothing could be written; the message says why.
@@ -37,16 +34,16 @@ def export(arguments: Sequence[str]) -> None:
         tasks = _tasks(method, options.task)
         paths = _paths(method, tasks, options.format, options.out, checkpoint)
         if method.data_record.preprocessing is None:
-            print("note: the checkpoint does not say how its images were made; the files will not either")
+            print("note: the checkpoint does not describe the preprocessing of its images, so the files do not either")
         for task, path in zip(tasks, paths, strict=True):
-            done = export_task(method, task, options.format, path, checkpoint)
+            exported = export_task(method, task, options.format, path, checkpoint)
             print(
-                f"{done.path}: task {done.task!r}, {done.parameters:,} parameters, logits equal to the checkpoint's "
-                f"within {done.difference:.1e}",
+                f"{path}: task {exported.task!r}, {exported.parameters:,} parameters, logits equal to the "
+                f"checkpoint's within {exported.difference:.1e}",
                 flush=True,
             )
-            if not done.rebuilds and options.format in ("safetensors", "state_dict"):
-                print("note: this network is more than torch.nn's own modules, so the file holds no code to rebuild it")
+            if not exported.has_code and options.format in ("safetensors", "state_dict"):
+                print("note: this network has modules that are not torch.nn's, so the file has no code to rebuild it")
     except (ValueError, OSError, NotImplementedError, MissingPackageError, ExportError) as error:
         raise SystemExit(f"lws export: {error}") from error
 
@@ -54,12 +51,12 @@ def export(arguments: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "lws export",
-        description="Writes a task's own network as a plain model file that needs nothing of this package.",
+        description="Writes a task's own network as a model file that does not need this package.",
     )
     parser.add_argument("--ckpt_path", required=True, metavar="FILE", help="the checkpoint, or a run folder")
-    parser.add_argument("--task", metavar="NAME", help=f"the task; {_ALL}: every task, unless one is called so")
+    parser.add_argument("--task", metavar="NAME", help=f"the task; {_ALL}: every task, unless one has that name")
     parser.add_argument("--all_tasks", action="store_true", help="a file for each task")
-    parser.add_argument("--format", required=True, choices=list(FORMATS), help="the kind of file")
+    parser.add_argument("--format", required=True, choices=list(FORMATS), help="the file format")
     parser.add_argument(
         "--out",
         type=Path,
@@ -88,11 +85,9 @@ def _paths(
         return [out]
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file, but there are {len(tasks)} tasks; give a folder.")
-    folder = out if out is not None else (run_of(checkpoint) or _above(checkpoint)) / "exported"
-    names = file_names(method.task_names)  # of all tasks, so that a task's file has the same name in every call
-    return [folder / f"{names[task]}{suffix}" for task in tasks]
-
-
-def _above(checkpoint: Path) -> Path:
-    folder = checkpoint.parent
-    return folder.parent if folder.name == "checkpoints" else folder
+    if out is None:
+        parent = checkpoint.parent
+        without_config = parent.parent if parent.name == "checkpoints" else parent
+        out = (run_folder_of(checkpoint) or without_config) / "exported"
+    names = file_names(method.task_names)  # of all tasks, so that a task's file always has the same name
+    return [out / f"{names[task]}{suffix}" for task in tasks]

@@ -1,6 +1,6 @@
-"""The file formats: how each is written with its metadata, and how it is read again to be compared.
+"""The file formats: writing a network with its metadata, and reading it back for verification.
 
-Every format keeps the same metadata, as JSON where it only knows text.
+Every format stores the same metadata, as JSON if it supports only text.
 """
 
 import copy
@@ -30,11 +30,11 @@ class Format:
     """A file format.
 
     Attributes:
-        suffix: Of its files.
+        suffix: File extension.
         write: Writes a network with its metadata to a path; the third argument is a batch of at least two images.
-        read: Reads a file; returns what computes logits from images, and the metadata. The network that was written is
-            given for formats that hold weights alone; its own weights are not used.
-        packages: What must be installed, by the names of their modules.
+        read: Reads a file; returns a function from images to logits, and the metadata. The written network is passed
+            for formats that hold weights only; its own weights are not used.
+        packages: Modules that must be installed.
     """
 
     suffix: str
@@ -65,9 +65,8 @@ def _read_pt2(path: Path, network: nn.Sequential) -> tuple[Predict, Metadata]:
 
 
 def _exported(network: nn.Sequential, images: Tensor) -> torch.export.ExportedProgram:
-    # Of the first dimension alone the size is left open.
     program = torch.export.export(network, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    for node in program.graph.nodes:  # where on this machine torch lies is nobody's business
+    for node in program.graph.nodes:  # stack traces contain paths of this machine
         node.meta.pop("stack_trace", None)
     return program
 
@@ -76,7 +75,7 @@ def _write_onnx(network: nn.Sequential, metadata: Metadata, images: Tensor, path
     import onnx
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's own use of torch
+        warnings.simplefilter("ignore")  # about torch's own use of torch
         program = torch.onnx.export(
             _exported(network, images),
             (images,),
@@ -122,7 +121,7 @@ def _onnx_predict(path: Path) -> Predict:
 def _write_safetensors(network: nn.Sequential, metadata: Metadata, images: Tensor, path: Path) -> None:
     from safetensors.torch import save_file
 
-    # Clones: the format refuses tensors that share memory, as those of a module do that stands in two places.
+    # The format refuses tensors that share memory, such as those of a module that is used twice.
     weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     save_file(weights, path, metadata={"metadata": json.dumps(metadata, ensure_ascii=False)})
 
@@ -131,7 +130,7 @@ def _read_safetensors(path: Path, network: nn.Sequential) -> tuple[Predict, Meta
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
         metadata = json.loads(file.metadata()["metadata"])
     return _with_weights(network, weights), metadata
 
@@ -160,4 +159,4 @@ FORMATS: dict[str, Format] = {
     "safetensors": Format(".safetensors", _write_safetensors, _read_safetensors, ("safetensors",)),
     "state_dict": Format(".pt", _write_state_dict, _read_state_dict),
 }
-"""By the name that `--format` takes."""
+"""The formats by their name in `--format`."""

@@ -1,4 +1,4 @@
-"""A task's own network as a plain module."""
+"""A task's own network as a stand-alone module."""
 
 import torch
 from torch import nn
@@ -10,10 +10,10 @@ __all__ = ["task_network"]
 
 
 def task_network(method: MultiTaskMethod, task: int | str) -> nn.Sequential:
-    """Makes a task's own network a plain module, which needs nothing of this package.
+    """Returns a task's own network as a module that does not depend on this package.
 
-    It consists of copies of the blocks that the task uses, and its head. If the data were normalised, an
-    `nn.BatchNorm2d` without parameters in front (`normalize`) does that; it must stay in eval mode.
+    It consists of clones of the blocks that the task uses, and its head. If the data were normalised, it starts with an
+    `nn.BatchNorm2d` without parameters (`normalize`) that does the same; it must stay in eval mode.
 
     Args:
         method: A trained method.
@@ -45,7 +45,7 @@ def task_network(method: MultiTaskMethod, task: int | str) -> nn.Sequential:
 
 
 def _normalize(mean: list[float], std: list[float]) -> nn.BatchNorm2d:
-    """Makes a batch normalisation that in eval mode subtracts `mean` and divides by `std`."""
+    """Returns a batch normalisation that in eval mode subtracts `mean` and divides by `std`."""
     norm = nn.BatchNorm2d(len(mean), eps=0.0, affine=False)
     assert norm.running_mean is not None
     assert norm.running_var is not None

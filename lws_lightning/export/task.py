@@ -1,4 +1,4 @@
-"""From a method to a model file of one task, proven equal before it is there."""
+"""Writes the model file of one task and verifies it."""
 
 import copy
 import os
@@ -13,37 +13,38 @@ from torch import Tensor
 
 from lws_lightning.export.formats import FORMATS
 from lws_lightning.export.network import task_network
-from lws_lightning.export.source import source_of
+from lws_lightning.export.source import network_source
 from lws_lightning.methods import MultiTaskMethod
 
 __all__ = ["ExportError", "Exported", "export_task"]
 
-_TOLERANCE = 1e-4  # of the largest logit; float32 sums in another order differ by far less, wrong weights by far more
-_FLOOR = 1e-6  # where all logits are nearly zero, as of an untrained network
+# Relative to the largest logit: reordering float32 sums changes far less, wrong weights far more.
+_TOLERANCE = 1e-4
+_ABSOLUTE_TOLERANCE = 1e-6  # for logits near zero, as of an untrained network
 _BATCHES = (2, 5, 1)
 
 
 class ExportError(RuntimeError):
-    """The file that was written does not compute what the checkpoint's network does; it has been removed."""
+    """The written file does not compute the same as the checkpoint's network; it has been removed."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """The written file.
 
     Attributes:
         path: The file.
         task: Name of the task.
-        parameters: How many the network has.
-        difference: The largest difference between its logits and the checkpoint's network's, on random images.
-        rebuilds: Whether the metadata hold code (`code`) that builds the network out of `torch.nn`.
+        parameters: Number of the network's parameters.
+        difference: The largest difference between its logits and those of the checkpoint's network, on random images.
+        has_code: Whether the metadata contain code (`code`) that builds the network using `torch.nn`.
     """
 
     path: Path
     task: str
     parameters: int
     difference: float
-    rebuilds: bool
+    has_code: bool
 
 
 def export_task(
@@ -51,52 +52,51 @@ def export_task(
 ) -> Exported:
     """Writes a task's own network to a file (see `task_network`).
 
-    The file is written under another name, read again, and compared with the method's own prediction on random images,
-    in batches of several sizes. Then it takes the place of what was at `path`.
+    The file is written under a temporary name, read back, and compared with the method's predictions on random images,
+    in batches of different sizes. Then it is moved to `path`.
 
     Args:
         method: A trained method.
         task: Its index or name.
         format: One of `FORMATS`.
-        path: The file. Its folder is made.
-        checkpoint: What the metadata should name as the source.
+        path: The file. Its folder is created.
+        checkpoint: The source to name in the metadata.
 
     Raises:
         ValueError: If there is no such task or format.
         MissingPackageError: If the format needs a package that is not installed.
         NotImplementedError: If the method's predictions need more than one network.
-        ExportError: If the network cannot be written in this format, or the file gives other predictions.
+        ExportError: If the network cannot be written in this format, or the file gives different predictions.
     """
     if format not in FORMATS:
         raise ValueError(f"There is no format {format!r}; there are: {', '.join(FORMATS)}.")
-    chosen = FORMATS[format]
-    chosen.require_packages(format)
+    file_format = FORMATS[format]
+    file_format.require_packages(format)
     index = method.task_index(task)
     name = method.task_names[index]
     network = task_network(method, index)
     batches = [_random_images(size, method.image_shape) for size in _BATCHES]
-    wanted = _own_predictions(method, index, batches)
-    _compare("The plain network", name, [network(images).detach() for images in batches], wanted)
-    metadata = _metadata(method, index, network, checkpoint)
-    code = source_of(network, batches[0])
-    metadata["code"] = code
+    expected = _reference_logits(method, index, batches)
+    _compare("The exported network", name, [network(images).detach() for images in batches], expected)
+    code = network_source(network, batches[0])
+    metadata = {**_metadata(method, index, network, checkpoint), "code": code}
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
-        written = Path(folder) / f"network{chosen.suffix}"
+        written = Path(folder) / f"network{file_format.suffix}"
         try:
-            chosen.write(network, metadata, batches[0], written)
-        except Exception as error:  # torch.export and onnx have errors of their own, many of them
+            file_format.write(network, metadata, batches[0], written)
+        except Exception as error:  # torch.export and onnx raise many kinds of errors
             raise ExportError(
                 f"The network of task {name!r} cannot be written as {format}: {type(error).__name__}: {error}"
             ) from error
-        predict, read = chosen.read(written, network)
+        predict, read_metadata = file_format.read(written, network)
         with torch.no_grad():
-            found = [predict(images) for images in batches]
-        difference = _compare("The file", name, found, wanted)
-        if read != metadata:
-            raise ExportError(f"The metadata of task {name!r} cannot be read again from the {format} file.")
-        written.chmod(0o666 & ~_umask())  # safetensors' own files are for their owner alone
+            actual = [predict(images) for images in batches]
+        difference = _compare("The file", name, actual, expected)
+        if read_metadata != metadata:
+            raise ExportError(f"The metadata of task {name!r} cannot be read back from the {format} file.")
+        written.chmod(0o666 & ~_umask())  # safetensors makes files readable for their owner only
         os.replace(written, target)  # noqa: PTH105 (Path.replace is the same)
     parameters = sum(parameter.numel() for parameter in network.parameters())
     return Exported(target, name, parameters, difference, code is not None)
@@ -113,11 +113,10 @@ def _random_images(size: int, image_shape: Sequence[int]) -> Tensor:
 
 
 @torch.no_grad()
-def _own_predictions(method: MultiTaskMethod, task: int, batches: Sequence[Tensor]) -> list[Tensor]:
-    """Computes logits with the method's own networks, from images in [0, 1].
+def _reference_logits(method: MultiTaskMethod, task: int, batches: Sequence[Tensor]) -> list[Tensor]:
+    """Computes logits of images in [0, 1] with the method's own networks.
 
-    In float32 on the CPU, as the file will: after a training in half precision or on a GPU the networks as they lie
-    there round by far more than what is compared.
+    In float32 on the CPU, as with the file: the rounding of half precision or a GPU exceeds the tolerance by far.
     """
     networks, assignment = method.inference_network(task)
     networks = copy.deepcopy(networks).cpu().float()
@@ -126,20 +125,20 @@ def _own_predictions(method: MultiTaskMethod, task: int, batches: Sequence[Tenso
         return [networks.forward_task(images, assignment, task) for images in inputs]
 
 
-def _compare(what: str, task: str, found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
-    """Returns the largest difference of logits; raises ExportError if it is more than rounding."""
-    worst = 0.0
-    for one, other in zip(found, wanted, strict=True):
+def _compare(subject: str, task: str, actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Returns the largest difference between logits; raises ExportError if it is more than rounding."""
+    largest = 0.0
+    for one, other in zip(actual, expected, strict=True):
         if one.shape != other.shape:
-            raise ExportError(f"{what} of task {task!r} gives {tuple(one.shape)} instead of {tuple(other.shape)}.")
+            raise ExportError(f"{subject} of task {task!r} gives {tuple(one.shape)} instead of {tuple(other.shape)}.")
         difference = float((one - other).abs().max())
-        if not difference <= _TOLERANCE * float(other.abs().max()) + _FLOOR:
+        if not difference <= _TOLERANCE * float(other.abs().max()) + _ABSOLUTE_TOLERANCE:
             raise ExportError(
-                f"{what} of task {task!r} gives other logits than the checkpoint's network: they differ by "
+                f"{subject} of task {task!r} gives different logits from the checkpoint's network: they differ by "
                 f"{difference:g}. Nothing was written."
             )
-        worst = max(worst, difference)
-    return worst
+        largest = max(largest, difference)
+    return largest
 
 
 def _metadata(

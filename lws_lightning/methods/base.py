@@ -23,10 +23,10 @@ from lws_lightning.networks import Initialization, NetworkBuilder, build_network
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.records import (
     Evaluation,
-    has_own_place,
-    plain_options,
-    save_whole_files,
-    take_folder,
+    claim_folder,
+    has_output_location,
+    options_to_json,
+    save_checkpoints_atomically,
 )
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import RunningStats, TaskNetworks
@@ -231,7 +231,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         checkpoints compare identities.
         """
         options = {**self.hparams, "seed": self.seed, "weights_per_layer": self.weights_per_layer}
-        return plain_options(options, without=self.neutral_options)
+        return options_to_json(options, without=self.neutral_options)
 
     # Predictions and evaluations
 
@@ -308,10 +308,10 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
             assignment = self.assignment
             population = None if assignment is None else assignment.unsqueeze(0)
             self.network.passes(population, batch_size, self.max_images_per_pass)
-        take_folder(self.trainer)
-        save_whole_files(self.trainer)
+        claim_folder(self.trainer)
+        save_checkpoints_atomically(self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
-        defaults = (SharingMonitor, RunRecord) if has_own_place(self.trainer) else (SharingMonitor,)
+        defaults = (SharingMonitor, RunRecord) if has_output_location(self.trainer) else (SharingMonitor,)
         return [self.progress, *(callback() for callback in defaults if callback not in present)]
 
     def setup(self, stage: str) -> None:

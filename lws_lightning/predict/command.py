@@ -9,7 +9,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from torch.utils.data import DataLoader
 
 from lws_lightning.checkpoints import find_checkpoint
-from lws_lightning.data import kinds_of
+from lws_lightning.data import count_unread
 from lws_lightning.methods import MultiTaskMethod, method_from_checkpoint
 from lws_lightning.predict.images import ImageFiles, decoder_for, find_images
 from lws_lightning.predict.writer import PredictionWriter
@@ -17,19 +17,16 @@ from lws_lightning.predict.writer import PredictionWriter
 __all__ = ["SOME_BROKEN", "predict"]
 
 SOME_BROKEN = 3
-"""The exit status if the file is written, but lacks images that could not be read."""
+"""The exit status if the file is written, but some images could not be read."""
 
 _ALL = "all"
-_OF_NO_USE = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "devices": 1}
+_TRAINER_DEFAULTS = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "devices": 1}
 
 
 def predict(arguments: Sequence[str]) -> None:
-    """Runs `lws predict`: writes class probabilities of image files into a CSV file.
+    """Runs `lws predict`: writes class probabilities of image files to a CSV file.
 
-    The checkpoint says all that is needed: the networks, how images are made, the names of tasks and classes.
-
-    Args:
-        arguments: Its arguments.
+    The checkpoint has all that is needed: the networks, the preprocessing, the names of tasks and classes.
 
     Raises:
         SystemExit: With a message if nothing could be written; with the status 3 if some images could not be read.
@@ -37,7 +34,7 @@ def predict(arguments: Sequence[str]) -> None:
     parser = _parser()
     options = parser.parse_args(list(arguments))
     try:
-        # The old name is deprecated, the new one came with jsonargparse 4.49.
+        # jsonargparse 4.49 renamed `instantiate_classes`.
         instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
         trainer_options = dict(instantiate(options).trainer)
         method = method_from_checkpoint(find_checkpoint(options.ckpt_path), options.trust_network)
@@ -50,9 +47,9 @@ def predict(arguments: Sequence[str]) -> None:
             raise ValueError(f"--batch_size must be at least 1, but is {options.batch_size}.")
     except (ValueError, OSError) as error:
         raise SystemExit(f"lws predict: {error}") from error
-    _say_what_is_not_known(method)
+    _note_missing_preprocessing(method)
     if others:
-        print(f"note: {kinds_of(others)}, such as {others[0]}", file=sys.stderr)
+        print(f"note: {count_unread(others)}, such as {others[0]}", file=sys.stderr)
     callbacks = trainer_options.pop("callbacks") or []
     trainer = Trainer(
         **trainer_options, callbacks=[*(callbacks if isinstance(callbacks, list) else [callbacks]), writer]
@@ -90,7 +87,7 @@ def _parser() -> LightningArgumentParser:
     )
     parser.add_argument("--out", type=str, default="predictions.csv", help="the CSV file")
     parser.add_argument("--task", type=str, nargs="+", default=[_ALL], help=f"names of tasks; {_ALL}: every task")
-    parser.add_argument("--top_k", type=int, default=1, help="of how many classes, the likeliest first")
+    parser.add_argument("--top_k", type=int, default=1, help="number of classes, most likely first")
     parser.add_argument("--batch_size", type=int, default=64, help="images computed at once")
     parser.add_argument("--num_workers", type=int, default=0, help="processes that read images")
     parser.add_argument(
@@ -99,7 +96,7 @@ def _parser() -> LightningArgumentParser:
         help="let the checkpoint name code to import (network: package.module:f)",
     )
     parser.add_lightning_class_args(Trainer, "trainer")
-    parser.set_defaults({f"trainer.{name}": value for name, value in _OF_NO_USE.items()})
+    parser.set_defaults({f"trainer.{name}": value for name, value in _TRAINER_DEFAULTS.items()})
     return parser
 
 
@@ -109,14 +106,14 @@ def _tasks(method: MultiTaskMethod, names: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(method.task_index(name) for name in names))
 
 
-def _say_what_is_not_known(method: MultiTaskMethod) -> None:
-    known: dict[str, Any] | None = method.data_record.preprocessing
+def _note_missing_preprocessing(method: MultiTaskMethod) -> None:
+    preprocessing: dict[str, Any] | None = method.data_record.preprocessing
     size = "x".join(map(str, method.image_shape[1:]))
-    if known is None:
+    if preprocessing is None:
         print(
-            "note: the checkpoint does not say how its images were made; they are taken as bytes divided by 255, "
-            f"without normalisation, and images that are not {size} pixels are stretched",
+            "note: the checkpoint does not describe the preprocessing of its images; bytes are divided by 255, without "
+            f"normalisation, and images that are not {size} pixels are stretched",
             file=sys.stderr,
         )
-    elif "mode" not in known:
+    elif "mode" not in preprocessing:
         print(f"note: the training resized no images; those that are not {size} pixels are stretched", file=sys.stderr)

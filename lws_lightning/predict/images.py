@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lws_lightning.batches import PredictionBatch
-from lws_lightning.data import Decoder, ResizeMode, is_image, is_passed_over, kinds_of, try_decoding
+from lws_lightning.data import Decoder, ResizeMode, count_unread, is_ignored, is_image, try_decoding
 from lws_lightning.methods import DataRecord
-from lws_lightning.walking import leads_back, walk
+from lws_lightning.walking import links_to_parent, walk
 
 __all__ = ["ImageFiles", "decoder_for", "find_images"]
 
@@ -22,16 +22,16 @@ _WHITE = 255
 
 
 def find_images(given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Finds the images meant by files, folders and patterns.
+    """Finds the images given by files, folders and patterns.
 
     Args:
-        given: A file, whatever its name; a folder, in which images are found at any depth by the ends of their names;
-            or a pattern with `*`, `?`, `[...]` or `**`, whose matches are taken likewise. Links are followed. What is
-            hidden or there for the system alone (`is_passed_over`) is left out, unless it is named itself.
+        given: A file, whatever its name; a folder, which is searched recursively for images by file extension; or a
+            pattern with `*`, `?`, `[...]` or `**`, whose matches are files or folders. Links are followed. Hidden and
+            system files (`is_ignored`) are skipped, unless they are named explicitly.
 
     Returns:
-        Paths in the order given, those of a folder or pattern sorted, each once; and the files in the folders that are
-        no images by the ends of their names.
+        Paths in the order given, those of a folder or pattern sorted, without duplicates; and the other files in the
+        folders.
 
     Raises:
         FileNotFoundError: If there is no such file or folder, or nothing matches a pattern.
@@ -41,46 +41,47 @@ def find_images(given: Sequence[str]) -> tuple[list[str], list[str]]:
     found: list[str] = []
     others: list[str] = []
     for entry in given:
-        # A file may be called "a[1].png", which is no pattern then.
+        # A file called "a[1].png" is not a pattern.
         matches = [entry] if os.path.exists(entry) or not glob.has_magic(entry) else _matches(entry)  # noqa: PTH110
         if not any(map(os.path.exists, matches)):
             raise FileNotFoundError(f"--images: there is no {entry}.")
         images: list[str] = []
-        passed: list[str] = []
+        other_files: list[str] = []
         for match in matches:
             for file in _files_of(match):
-                (images if file == match or is_image(file) else passed).append(file)
+                (images if file == match or is_image(file) else other_files).append(file)
         if not images:
             raise ValueError(
-                f"--images: there are no images in {entry} (by the ends of their names: .png, .jpg, ...)"
-                f"{f'; {kinds_of(passed)}' if passed else ''}."
+                f"--images: there are no images in {entry} (by file extension: .png, .jpg, ...)"
+                f"{f'; {count_unread(other_files)}' if other_files else ''}."
             )
         found += images
-        others += passed
+        others += other_files
     return list(dict.fromkeys(found)), list(dict.fromkeys(file for file in others if file not in set(found)))
 
 
 def _files_of(entry: str) -> list[str]:
-    """Returns a file itself, and of a folder all files in it at any depth."""
+    """Returns a file itself, or all files in a folder and its subfolders."""
     if not Path(entry).is_dir():
         return [entry]
-    # As given, without "./" taken away.
-    return [os.path.join(place, name) for place, names in walk(entry, is_passed_over) for name in names]  # noqa: PTH118
+    # Not pathlib, which would remove a leading "./".
+    return [os.path.join(place, name) for place, names in walk(entry, is_ignored) for name in names]  # noqa: PTH118
 
 
 def _matches(pattern: str) -> list[str]:
-    """Returns what matches a pattern, sorted, without what is passed over and links that lead back."""
+    """Returns the matches of a pattern, sorted, without hidden and system files and links to parents."""
     literal = set(Path(pattern).parts)
-    found = {
+    matches = {
         match
         for match in _expanded(pattern.replace(os.sep, "/"))
-        if not any(is_passed_over(part) and part not in literal for part in Path(match).parts) and not leads_back(match)
+        if not any(is_ignored(name) and name not in literal for name in Path(match).parts)
+        and not links_to_parent(match)
     }
-    return sorted(found)
+    return sorted(matches)
 
 
 def _expanded(pattern: str) -> Iterator[str]:
-    """Expands a pattern as `glob` does, but for `**`, which does not go in circles where links do."""
+    """Expands a pattern as `glob` does, except that `**` follows links without cycles."""
     if pattern == "**" or pattern.endswith("/**"):
         pattern += "/*"
     before, recursive, after = f"/{pattern}".partition("/**/")
@@ -91,32 +92,33 @@ def _expanded(pattern: str) -> Iterator[str]:
     for base in _expanded(before) if before else [""]:
         if not Path(base).is_dir():
             continue
-        for place, _ in walk(base or ".", is_passed_over):
+        for place, _ in walk(base or ".", is_ignored):
             inside = place if base else os.path.relpath(place)
             yield from _expanded(after if inside == "." else f"{glob.escape(inside)}/{after}")
 
 
 def decoder_for(record: DataRecord, image_shape: Sequence[int]) -> Decoder:
-    """Makes what reads an image file as the training did.
+    """Returns a decoder that reads image files as in training.
 
-    Where the record does not say how images of another size were resized, because they never were, they are stretched.
+    If training resized no images, those of another size are stretched.
 
     Args:
-        record: What a checkpoint says of its data.
+        record: What a checkpoint records of its data.
         image_shape: `(C, H, W)`.
 
     Raises:
-        ValueError: If images were made in a way that this version does not know.
+        ValueError: If this version does not know the preprocessing.
     """
     channels, height, width = image_shape
-    known = record.preprocessing or {}
-    mode, interpolation = known.get("mode", _DEFAULT_MODE), known.get("interpolation", "bilinear")
+    preprocessing = record.preprocessing or {}
+    mode = preprocessing.get("mode", _DEFAULT_MODE)
+    interpolation = preprocessing.get("interpolation", "bilinear")
     if channels not in (1, 3) or mode not in get_args(ResizeMode) or interpolation != "bilinear":
         raise ValueError(
-            f"Images of {channels} channels, mode {mode!r} and interpolation {interpolation!r} cannot be made from "
-            "files by this version."
+            f"This version cannot read image files with {channels} channels, mode {mode!r} and interpolation "
+            f"{interpolation!r}."
         )
-    return Decoder((height, width), channels, mode, int(known.get("background", _WHITE)))
+    return Decoder((height, width), channels, mode, int(preprocessing.get("background", _WHITE)))
 
 
 class ImageFiles(Dataset[tuple[str, Tensor | str]]):
@@ -124,8 +126,8 @@ class ImageFiles(Dataset[tuple[str, Tensor | str]]):
 
     Args:
         files: Their paths.
-        decoder: Reads one.
-        tasks: The tasks whose networks are to see them.
+        decoder: Reads a file.
+        tasks: The tasks to predict.
     """
 
     def __init__(self, files: Sequence[str], decoder: Decoder, tasks: Sequence[int]) -> None:
@@ -139,7 +141,7 @@ class ImageFiles(Dataset[tuple[str, Tensor | str]]):
         return file, try_decoding(self.decoder, file)
 
     def collate(self, items: Sequence[tuple[str, Tensor | str]]) -> PredictionBatch:
-        """Makes a batch of those that can be read."""
+        """Returns a batch of the readable images; the others are listed in it with the reason."""
         readable = [(file, image) for file, image in items if isinstance(image, Tensor)]
         images = torch.empty(len(readable), *self.decoder.image_shape, dtype=torch.uint8)
         for row, (_, image) in zip(images, readable, strict=True):

@@ -1,8 +1,7 @@
-"""Writes predictions into a CSV file that is never there half."""
+"""Writes predictions to a CSV file atomically."""
 
 import csv
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -18,19 +17,19 @@ __all__ = ["PredictionWriter"]
 
 
 class PredictionWriter(Callback):
-    """Writes a row `task, file, class, probability` for each of the likeliest classes.
+    """Writes a row `task, file, class, probability` for each of the most likely classes.
 
-    Rows are ordered by image, then by task, then by falling probability. They go into a file beside `path`, which takes
-    its place at the end. If nothing could be predicted, nothing is written.
+    Rows are ordered by image, then by task, then by decreasing probability. They go to a temporary file in the same
+    folder, which replaces `path` at the end. If nothing could be predicted, nothing is written.
 
     Args:
         path: The file, UTF-8.
         task_names: Of all T tasks.
-        class_names: Of each task; None where classes have none, which are then written as numbers from 0.
-        top_k: Of how many classes; at least 1. A task with fewer classes has fewer rows.
+        class_names: Of each task; None if classes have no names and are written as numbers from 0.
+        top_k: Number of classes, at least 1. A task with fewer classes has fewer rows.
 
     Attributes:
-        images: How many were predicted.
+        images: Number of predicted images.
         broken: Files that could not be read, each with the reason.
     """
 
@@ -48,9 +47,9 @@ class PredictionWriter(Callback):
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Opens the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = tempfile.NamedTemporaryFile(  # noqa: SIM115 (closed at the end of the run)
-            "w", encoding="utf-8", newline="", dir=self.path.parent, prefix=f".{self.path.name}.", delete=False
-        )
+        # Not `tempfile`: only the owner can read its files, whatever the umask.
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        self._file = temporary.open("w", encoding="utf-8", newline="")
         csv.writer(self._file, lineterminator="\n").writerow(("task", "file", "class", "probability"))
 
     def on_predict_batch_end(
@@ -69,25 +68,24 @@ class PredictionWriter(Callback):
         assert self._file is not None
         writer = csv.writer(self._file, lineterminator="\n")
         for row, file in enumerate(batch.files):
-            # A name that is not valid in the file system's encoding is no valid UTF-8 either.
-            shown = os.fsencode(file).decode("utf-8", "backslashreplace")
+            # A name that is invalid in the file system's encoding is not valid UTF-8 either.
+            file_name = os.fsencode(file).decode("utf-8", "backslashreplace")
             for task, (values, classes) in best.items():
-                for probability, number in zip(values[row], classes[row], strict=True):
-                    writer.writerow((self.task_names[task], shown, self._class(task, number), f"{probability:.6g}"))
+                names = self.class_names[task]
+                for probability, index in zip(values[row], classes[row], strict=True):
+                    class_name = index if names is None else names[index]
+                    writer.writerow((self.task_names[task], file_name, class_name, f"{probability:.6g}"))
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Puts the file into its place, with the permissions of any other."""
+        """Moves the file to its final path."""
         if self._file is None or self.images == 0:
             self._discard()
             return
         self._file.close()
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(self._file.name).chmod(0o666 & ~umask)
         Path(self._file.name).replace(self.path)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Leaves nothing behind."""
+        """Removes the temporary file."""
         self._discard()
 
     def _discard(self) -> None:
@@ -96,10 +94,6 @@ class PredictionWriter(Callback):
             Path(self._file.name).unlink(missing_ok=True)
 
     def _best(self, probabilities: Tensor) -> tuple[list[list[float]], list[list[int]]]:
-        """Returns values and classes, of equal ones the first class first."""
+        """Returns the `top_k` probabilities and classes of each image; equal ones in the order of classes."""
         values, classes = torch.sort(probabilities.float().cpu(), descending=True, stable=True)
         return values[:, : self.top_k].tolist(), classes[:, : self.top_k].tolist()
-
-    def _class(self, task: int, number: int) -> str | int:
-        names = self.class_names[task]
-        return number if names is None else names[number]

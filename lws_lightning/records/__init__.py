@@ -1,27 +1,27 @@
-"""What a run leaves in its folder: the record and the curve, and how files get there whole."""
+"""What a run leaves in its folder: the record and the curve, and atomic writing."""
 
-from lws_lightning.records.checkpoint_io import WholeFileIO, save_whole_files
-from lws_lightning.records.curve import CurveRow, curve_from_csv, curve_to_csv, put_row
+from lws_lightning.records.checkpoints import save_checkpoints_atomically
+from lws_lightning.records.curve import CurveRow, curve_from_csv, curve_to_csv, insert_row
 from lws_lightning.records.evaluation import Evaluation, TaskEvaluation
-from lws_lightning.records.files import CarefulWriter, mark_failed_in_place, write_atomically
+from lws_lightning.records.files import BestEffortWriter, mark_failed_in_place, write_atomically
 from lws_lightning.records.folder import (
+    claim_folder,
+    claimed_folder,
     fixed_folder,
-    has_own_place,
+    has_output_location,
     is_dry_run,
-    reason_to_spare,
+    overwrite_refusal,
     release_folder,
     run_folder,
-    take_folder,
-    taken_folder,
 )
 from lws_lightning.records.identity import (
     TRAINER_OPTIONS,
     Identity,
     changed_options,
     default_options,
-    plain_options,
+    options_to_json,
 )
-from lws_lightning.records.plain import Record, to_plain
+from lws_lightning.records.json_values import Record, to_json_value
 from lws_lightning.records.run import (
     RECORD_FILE,
     Hardware,
@@ -37,7 +37,7 @@ from lws_lightning.records.run import (
 __all__ = [
     "RECORD_FILE",
     "TRAINER_OPTIONS",
-    "CarefulWriter",
+    "BestEffortWriter",
     "CurveRow",
     "Evaluation",
     "Hardware",
@@ -48,26 +48,25 @@ __all__ = [
     "Run",
     "Status",
     "TaskEvaluation",
-    "WholeFileIO",
     "changed_options",
+    "claim_folder",
+    "claimed_folder",
     "curve_from_csv",
     "curve_to_csv",
     "default_options",
     "find_run",
     "fixed_folder",
-    "has_own_place",
+    "has_output_location",
+    "insert_row",
     "is_dry_run",
     "load_runs",
     "mark_failed_in_place",
-    "plain_options",
-    "put_row",
+    "options_to_json",
+    "overwrite_refusal",
     "read_run",
-    "reason_to_spare",
     "release_folder",
     "run_folder",
-    "save_whole_files",
-    "take_folder",
-    "taken_folder",
-    "to_plain",
+    "save_checkpoints_atomically",
+    "to_json_value",
     "write_atomically",
 ]

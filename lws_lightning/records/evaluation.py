@@ -1,16 +1,16 @@
-"""What one pass over a validation or test set measured."""
+"""The result of one pass over a validation or test set."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from lws_lightning.records.plain import Record
+from lws_lightning.records.json_values import Record
 
 __all__ = ["Evaluation", "TaskEvaluation"]
 
 
 @dataclass(frozen=True)
 class TaskEvaluation(Record):
-    """One task's error in percent, and over how many images."""
+    """One task's error in percent, and its number of images."""
 
     error: float
     images: int
@@ -18,13 +18,13 @@ class TaskEvaluation(Record):
 
 @dataclass(frozen=True)
 class Evaluation(Record):
-    """The result of evaluating all tasks once. Tasks without images are left out.
+    """The result of evaluating all tasks once. Tasks without images are omitted.
 
     Attributes:
         prefix: `test_curve`, `val` or `test`.
-        step: Training steps done before.
-        error: Percent of all images of all tasks together that are misclassified. This is the paper's "test error";
-            a task with many images counts for more.
+        step: Training steps completed.
+        error: Percentage of misclassified images, over the images of all tasks. This is the paper's "test error"; a
+            task with many images counts for more.
         error_task_mean: Mean of the tasks' errors in percent.
         loss: Mean cross-entropy in nats over all images.
         tasks: By name.
@@ -43,11 +43,11 @@ class Evaluation(Record):
         return sum(task.images for task in self.tasks.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields as plain values, and the number of images for whoever reads the file."""
+        """Returns the fields as JSON values, and the number of images for readers of the file."""
         return {**super().to_json(), "images": self.images}
 
     def as_metrics(self) -> dict[str, float]:
-        """Returns the values under the tags that are logged."""
+        """Returns the values by logging tag."""
         metrics = {
             f"{self.prefix}/error": self.error,
             f"{self.prefix}/error_task_mean": self.error_task_mean,

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic and best-effort writing of files."""
 
 import os
 from collections.abc import Callable
@@ -6,21 +6,21 @@ from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-__all__ = ["CarefulWriter", "mark_failed_in_place", "write_atomically"]
+__all__ = ["BestEffortWriter", "mark_failed_in_place", "write_atomically"]
 
 
 def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
-    """Writes a file so that a reader, or a kill at any moment, finds the old content or the new one.
+    """Writes a file atomically: at any moment, also after a kill, it has either the old or the new content.
 
     Args:
-        path: The file; missing folders are made.
+        path: The file; missing folders are created.
         content: Text (written as UTF-8) or bytes.
 
     Raises:
-        OSError: If it cannot be written, with the file's name; what was there before is left as it was.
+        OSError: If it cannot be written; names the file. The old file is left unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not `tempfile`: its files can be read by the owner alone, whatever the umask.
+    # Not `tempfile`: only the owner can read its files, whatever the umask.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -31,55 +31,50 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # that of a full disk names no file
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # a full disk's error names no file
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def mark_failed_in_place(path: Path) -> None:
-    """Makes a record that says `running` say `failed`, where the disk is so full that no other file can be written."""
-    running, failed = b'"status": "running"', b'"status": "failed" '  # of one length: no other byte moves
+    """Changes a record's status from `running` to `failed` when the disk is too full to write a new file."""
+    running, failed = b'"status": "running"', b'"status": "failed" '  # same length, so that no other byte moves
     try:
         with path.open("r+b") as file:
             position = file.read().find(running)
             if position >= 0:
                 file.seek(position)
                 file.write(failed)
-    except OSError:  # nothing is left to be tried
+    except OSError:  # nothing else can be tried
         pass
 
 
-class CarefulWriter:
-    """Writes files of a run, and lets the training go on where that fails.
+class BestEffortWriter:
+    """Writes files of a run; training continues if that fails.
 
     Args:
-        what: What the files are, for the warning.
+        description: What the files are, for the warning.
 
     Attributes:
         failed: Whether a write has failed so far.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, description: str) -> None:
+        self.description = description
         self.failed = False
 
     def write(self, path: Path, content: str | bytes | Callable[[], str | bytes]) -> bool:
-        """Writes atomically; warns at the first failure only.
+        """Writes atomically; warns at the first failure only. Returns whether the file was written.
 
         Args:
             path: The file.
-            content: Text, bytes, or a function that makes them.
-
-        Returns:
-            Whether it was written.
+            content: Text, bytes, or a function that returns them.
         """
         try:
             write_atomically(path, content() if callable(content) else content)
         except OSError as error:
             if not self.failed:
-                rank_zero_warn(
-                    f"{self.what} cannot be written to {path.parent} ({error}). That alone does not end the run."
-                )
+                rank_zero_warn(f"{self.description} cannot be written to {path.parent} ({error}). The run continues.")
             self.failed = True
             return False
         return True

@@ -1,13 +1,13 @@
-"""Which options a result depends on, and in which of them two runs differ."""
+"""The options that a result depends on, and how they differ between two runs."""
 
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lws_lightning.records.plain import Record, to_plain
+from lws_lightning.records.json_values import Record, to_json_value
 
-__all__ = ["TRAINER_OPTIONS", "Identity", "changed_options", "default_options", "plain_options"]
+__all__ = ["TRAINER_OPTIONS", "Identity", "changed_options", "default_options", "options_to_json"]
 
 TRAINER_OPTIONS = (
     "max_steps",
@@ -22,12 +22,12 @@ TRAINER_OPTIONS = (
 
 @dataclass(frozen=True)
 class Identity(Record):
-    """What makes a run the one it is: two runs of the same data and identity have the same result.
+    """The options that determine a run: two runs with the same data and identity have the same result.
 
     Attributes:
-        method: The method's `identity`: all its options but those that it declares neutral.
-        data: The DataModule's.
-        precision: The Trainer's.
+        method: The method's `identity`: all its options except those that it declares neutral.
+        data: The DataModule's `identity`.
+        precision: The Trainer's precision.
     """
 
     method: dict[str, Any]
@@ -35,15 +35,17 @@ class Identity(Record):
     precision: str
 
 
-def plain_options(options: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
-    """Returns options as plain values, without some of them and without Lightning's own, which begin with `_`."""
+def options_to_json(options: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
+    """Returns options as JSON values, except those in `without` and Lightning's own, which begin with `_`."""
     return {
-        name: to_plain(value) for name, value in options.items() if name not in without and not name.startswith("_")
+        name: to_json_value(value)
+        for name, value in options.items()
+        if name not in without and not name.startswith("_")
     }
 
 
 def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Returns the options that differ, each with both values; an option that one side lacks counts as None."""
+    """Returns the options that differ, with both values; a missing option counts as None."""
     return {
         name: (before.get(name), now.get(name))
         for name in sorted(before.keys() | now.keys())
@@ -51,16 +53,21 @@ def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[s
     }
 
 
-def default_options(kind: type, base: type) -> dict[str, Any]:
-    """Returns the default values of the options of a class and its bases.
+def default_options(cls: type, base: type) -> dict[str, Any]:
+    """Returns the defaults of the constructor arguments of a class and its bases up to `base`, as JSON values.
 
-    Args:
-        kind: The class.
-        base: The last of its bases that is looked at.
-
-    Returns:
-        Plain values, as far as the constructors name the options; those without a default are left out.
+    Arguments without a default are omitted.
     """
-    classes = [each for each in reversed(kind.__mro__) if issubclass(each, base) and "__init__" in vars(each)]
-    parameters = [each for of in classes for each in inspect.signature(of.__init__).parameters.values()]
-    return {each.name: to_plain(each.default) for each in parameters if each.default is not each.empty}
+    constructors = [
+        vars(parent)["__init__"]
+        for parent in reversed(cls.__mro__)
+        if issubclass(parent, base) and "__init__" in vars(parent)
+    ]
+    parameters = [
+        parameter for constructor in constructors for parameter in inspect.signature(constructor).parameters.values()
+    ]
+    return {
+        parameter.name: to_json_value(parameter.default)
+        for parameter in parameters
+        if parameter.default is not parameter.empty
+    }

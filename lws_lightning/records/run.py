@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from lws_lightning.records.evaluation import Evaluation
 from lws_lightning.records.identity import Identity
-from lws_lightning.records.plain import Record
+from lws_lightning.records.json_values import Record
 from lws_lightning.walking import walk
 
 __all__ = ["RECORD_FILE", "Hardware", "InferenceCost", "Latency", "Run", "Status", "find_run", "load_runs", "read_run"]
@@ -17,12 +17,12 @@ RECORD_FILE = "result.json"
 _FORMAT = 1
 
 Status = Literal["running", "finished", "interrupted", "failed"]
-"""How a run ended; one that was killed is still `running`."""
+"""How a run ended; a killed run is still `running`."""
 
 
 @dataclass(frozen=True)
 class InferenceCost(Record):
-    """What a prediction of one task costs: the parameters that it needs, and the multiply-adds for one image."""
+    """The cost of one task's prediction: the parameters that it needs, and the multiply-adds for one image."""
 
     parameters: int
     multiply_adds: int
@@ -30,7 +30,7 @@ class InferenceCost(Record):
 
 @dataclass(frozen=True)
 class Latency(Record):
-    """The median time in seconds that one task's network needs for a batch of so many images."""
+    """The median time in seconds that one task's network needs for a batch of `batch` images."""
 
     batch: int
     seconds: float
@@ -38,7 +38,7 @@ class Latency(Record):
 
 @dataclass(frozen=True)
 class Hardware(Record):
-    """What a run computed on: the CPU's model, the cores that it may use, torch's threads, the GPU's name or None."""
+    """The hardware of a run: CPU model, usable cores, torch's threads, and the GPU's name or None."""
 
     cpu: str
     cores: int | None
@@ -55,40 +55,40 @@ class Run(Record):
         message: The exception that ended it, otherwise empty.
         method: Name of the method.
         network: Name of the base network.
-        data: Name of the DataModule's class, None if there was none.
+        data: Class name of the DataModule, None without one.
         data_digest: Fingerprint of training and test images, None if the DataModule has none.
         task_names: Names of the T tasks.
         layer_names: Names of the L layers.
         weights_per_layer: K_l of each layer.
         seed: The method's seed.
-        step: Training steps done.
-        max_steps: Training steps wanted, -1 without a limit.
+        step: Training steps completed.
+        max_steps: Limit of training steps, -1 without one.
         stopped_by: What ended a finished run before `max_steps`: its method, a callback, or `trainer.max_time`.
-        evaluation: The last evaluation of the training, None if there was none.
-        test: What `test` measured, None if it did not run.
+        evaluation: The last evaluation during training, None if there was none.
+        test: The result of `test`, None if it did not run.
         identity: The options that the result depends on.
         neutral: The other options, `method` and `data`.
         defaults: The default values of the method's options.
-        training_options: Which of the method's options every method has and say how it trains.
+        training_options: The method's options that all methods have and that control training.
         trainer: `TRAINER_OPTIONS`, by name.
         entropies: Of the search distribution: `mean` and by name `layers` in nats, `normalized_mean` and
             `normalized_layers` in [0, 1], all means over tasks. None for fixed sharing.
-        probabilities: The search distribution, by layer and task one number for each copy. None for fixed sharing.
-        assignment: `(L, T)`, the most likely assignment; None where none describes the sharing.
-        details: What else the method says of the sharing.
+        probabilities: The search distribution, by layer, task and copy. None for fixed sharing.
+        assignment: `(L, T)`, the most likely assignment; None where no assignment describes the sharing.
+        details: Other information that the method gives about the sharing.
         parameters_in_use: Distinct parameters that the tasks' networks use.
         parameters_total: All parameters.
-        inference: What a prediction costs, by task.
-        latency: How long a prediction takes, None before the end.
+        inference: Cost of a prediction, by task.
+        latency: Time of a prediction, None before the end.
         seconds: Training time, summed over resumes; this and the next two are None without training.
         seconds_evaluation: Time of the evaluations, with their pictures and checkpoints.
-        seconds_per_step: Seconds for one step.
+        seconds_per_step: Training time of one step.
         versions: Of Python and packages.
-        hardware: What it computed on.
+        hardware: The hardware that it ran on.
         processes: Number of processes.
-        started: When it began, UTC; None for networks that were only tested.
-        ended: When it ended, UTC; None while it is running.
-        folder: Where the record lies; not part of it.
+        started: Start time, UTC; None for networks that were only tested.
+        ended: End time, UTC; None while it is running.
+        folder: The folder of the record; not stored in it.
     """
 
     status: Status
@@ -131,32 +131,32 @@ class Run(Record):
 
     @property
     def complete(self) -> bool:
-        """Whether it is finished and its networks have been tested."""
+        """Whether the run is finished and its networks have been tested."""
         return self.status == "finished" and self.test is not None
 
     @property
     def last_error(self) -> float | None:
-        """Percent over all images: of the test, else of the last evaluation; None before the first."""
+        """Percent over all images in the test, else in the last evaluation; None before the first."""
         evaluation = self.test or self.evaluation
         return None if evaluation is None else evaluation.error
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the format and all fields but the folder."""
-        plain = {"format": _FORMAT, **super().to_json()}
-        del plain["folder"]
-        return plain
+        """Returns the format and all fields except the folder."""
+        values = {"format": _FORMAT, **super().to_json()}
+        del values["folder"]
+        return values
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Reads what `to_json` returned.
+        """Reads the result of `to_json`.
 
         Raises:
-            ValueError: If it is not the record of a run, of another format, or damaged; the message says where.
+            ValueError: If it is not the record of a run, has another format, or is damaged; the message says where.
         """
         if not isinstance(value, dict):
             raise ValueError("not the record of a run")
         if value.get("format") != _FORMAT:
-            raise ValueError(f"format {value.get('format')} is not known, only {_FORMAT}")
+            raise ValueError(f"unknown format {value.get('format')}, only {_FORMAT} is supported")
         return super().from_json(value)
 
     def text(self) -> str:
@@ -165,20 +165,17 @@ class Run(Record):
 
 
 def read_run(path: Path) -> Run:
-    """Reads a record.
-
-    Args:
-        path: A `result.json`.
+    """Reads a `result.json`.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is not the record of a run, of another format, or damaged.
+        ValueError: If it is not the record of a run, has another format, or is damaged.
     """
     return replace(Run.from_json(json.loads(path.read_text(encoding="utf-8"))), folder=path.parent)
 
 
 def find_run(folder: Path) -> Run | None:
-    """Reads the record in a folder; None if there is none, or it is damaged."""
+    """Reads the record in a folder; None if it is missing or damaged."""
     try:
         return read_run(folder / RECORD_FILE)
     except (OSError, ValueError):
@@ -189,11 +186,11 @@ def load_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
     """Finds and reads records.
 
     Args:
-        folders: Searched for `result.json` with all that is below them; a `result.json` itself will do, too.
+        folders: Searched recursively for `result.json`; a `result.json` itself is accepted, too.
 
     Returns:
-        The runs in the order of their paths, each once, and a list of sentences about what could not be read: a
-        folder without a record, a damaged record, one of an unknown format.
+        The runs in the order of their paths, without duplicates, and a sentence for each problem: a folder without a
+        record, a damaged record, an unknown format.
     """
     runs: dict[Path, Run] = {}
     problems = []

@@ -1,4 +1,4 @@
-"""Reads finished runs and compares them."""
+"""Compares finished runs: `lws report`."""
 
 from lws_lightning.records import Run, load_runs
 from lws_lightning.results.command import report

@@ -1,4 +1,4 @@
-"""Task affinity over the runs of a row: how often two tasks share a layer, and whether other seeds find the same."""
+"""Task affinity over the runs of a row: how often two tasks share a layer, and whether seeds agree."""
 
 import itertools
 import math
@@ -21,8 +21,8 @@ __all__ = ["Affinity", "Stability", "row_affinity", "section_affinities", "stabi
 
 ALL_LAYERS = "all layers"
 _PERMUTATIONS = 999
-_MOST_ARRANGEMENTS = 10_000
-_KEPT_ORDER = 8  # so few tasks are found without an order
+_MAX_ARRANGEMENTS = 10_000
+_MAX_UNORDERED = 8  # more tasks are reordered so that related ones are easy to find
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -33,15 +33,14 @@ class Stability:
 
     Attributes:
         layer: Its name, or `all layers`: the mean over layers.
-        sharing: Percent of the pairs of tasks that share it, mean over seeds.
-        rand: Mean Rand index of two seeds: the share of the pairs of tasks on which both agree (share, or do not), in
-            [0, 1]. None with one seed.
-        chance: What `rand` would be on average if each seed kept the sizes of its groups, but which tasks are in them
-            were chance. None with one seed.
-        p: Probability of such a `rand` or a greater one then, from 999 permutations of the tasks of each seed. None
-            with one seed, or if the sizes of the groups leave nothing to chance.
-        uniform: What `sharing` would be on average in assignments drawn without any preference: 100 / K_l, or the mean
-            of these. None if the sizes are not known.
+        sharing: Percentage of the pairs of tasks that share it, mean over seeds.
+        rand: Mean Rand index of two seeds: the fraction of the pairs of tasks on which both agree (share, or do not),
+            in [0, 1]. None with one seed.
+        chance: Expected `rand` if each seed had groups of the same sizes, but with random tasks. None with one seed.
+        p: Probability of a `rand` at least as large in that case, from 999 permutations of the tasks of each seed. None
+            with one seed, or if the group sizes leave nothing to chance.
+        uniform: Expected `sharing` of uniformly drawn assignments: 100 / K_l, or the mean of these. None if the sizes
+            are not known.
     """
 
     layer: str
@@ -53,7 +52,7 @@ class Stability:
 
     @property
     def adjusted(self) -> float | None:
-        """`(rand - chance) / (1 - chance)`: 1 if all seeds agree, 0 as by chance. None if chance is 1, or unknown."""
+        """`(rand - chance) / (1 - chance)`: 1 is full agreement, 0 is chance. None if chance is 1 or unknown."""
         if self.rand is None or self.chance is None or self.chance > 1 - 1e-9:
             return None
         return (self.rand - self.chance) / (1 - self.chance)
@@ -61,17 +60,17 @@ class Stability:
 
 @dataclass(frozen=True)
 class Affinity:
-    """What the runs of a row say of which tasks share.
+    """How often tasks share in the runs of a row.
 
     Attributes:
         row: The row.
         runs: Those whose record has an assignment, in the order of seeds.
         layers: L names.
         tasks: T names, at least two.
-        shares: `(L, T, T)`, the share of runs in which two tasks share a layer in the final assignment, in [0, 1].
-        probable: `(L, T, T)`, the probability by the final search distribution, mean over runs; None if a run has
-            no search distribution.
-        stability: One for each layer, and the last for all.
+        shares: `(L, T, T)`, the fraction of runs in which two tasks share a layer in the final assignment.
+        probabilities: `(L, T, T)`, the probability of sharing under the final search distribution, mean over runs; None
+            if a run has no search distribution.
+        stability: One for each layer, and the last for all layers.
     """
 
     row: Row
@@ -79,43 +78,35 @@ class Affinity:
     layers: tuple[str, ...]
     tasks: tuple[str, ...]
     shares: Numbers
-    probable: Numbers | None
+    probabilities: Numbers | None
     stability: tuple[Stability, ...]
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Returns all pairs of tasks, those first that share the most layers; equal ones in the order of tasks."""
+        """Returns all pairs of tasks by decreasing number of shared layers; ties in the order of tasks."""
         mean = self.shares.mean(0)
-        every = zip(*np.triu_indices(len(self.tasks), 1), strict=True)
-        # Rounded, so that sums in another order do not part what is equal.
-        return sorted(((int(a), int(b)) for a, b in every), key=lambda pair: (-round(float(mean[pair]), 9), pair))
+        # Rounded, so that the order of sums does not break ties.
+        pairs = itertools.combinations(range(len(self.tasks)), 2)
+        return sorted(pairs, key=lambda pair: (-round(float(mean[pair]), 9), pair))
 
 
 def section_affinities(section: Section) -> list[Affinity]:
     """Returns the affinity of each learned row of a section; see `row_affinity`."""
-    found = [row_affinity(section, row) for row in section.rows if row.learned]
-    return [each for each in found if each is not None]
+    affinities = [row_affinity(section, row) for row in section.rows if row.learned]
+    return [affinity for affinity in affinities if affinity is not None]
 
 
 def row_affinity(section: Section, row: Row) -> Affinity | None:
-    """Counts over the runs of a row how often two tasks share.
-
-    Args:
-        section: The row's section.
-        row: The row.
-
-    Returns:
-        None with one task, or if no run has an assignment.
-    """
-    found, _ = read_assignments(row)
-    if not found or len(section.task_names) < 2:
+    """Counts how often two tasks share in the runs of a row; None with one task, or if no run has an assignment."""
+    run_assignments, _ = read_assignments(row)
+    if not run_assignments or len(section.task_names) < 2:
         return None
-    runs = tuple(run for run, _ in found)
+    runs = tuple(run for run, _ in run_assignments)
     layers = tuple(runs[0].layer_names)
-    assignments = [assignment for _, assignment in found]
-    shares = np.mean([affinity_of_assignment(torch.tensor(each)).numpy() for each in assignments], axis=0)
-    probable = [each for each in map(_probable, runs) if each is not None]
-    mean = np.mean(probable, axis=0) if len(probable) == len(runs) else None
-    # All runs of a row have the same K_l, an option.
+    assignments = [assignment for _, assignment in run_assignments]
+    shares = np.mean([affinity_of_assignment(torch.tensor(a)).numpy() for a in assignments], axis=0)
+    probabilities = [affinity for affinity in map(_distribution_affinity, runs) if affinity is not None]
+    mean = np.mean(probabilities, axis=0) if len(probabilities) == len(runs) else None
+    # All runs of a row have the same K_l, which is an option.
     agreement = tuple(stability(assignments, layers, runs[0].weights_per_layer))
     return Affinity(row, runs, layers, section.task_names, shares, mean, agreement)
 
@@ -125,10 +116,10 @@ def stability(
     layer_names: Sequence[str],
     weights_per_layer: Sequence[int] | None = None,
 ) -> list[Stability]:
-    """Says how far seeds agree on which tasks share.
+    """Measures how far seeds agree on which tasks share.
 
-    Copies of a layer are interchangeable: copy 0 of one seed has nothing to do with that of another. So what is
-    compared is the partition of the tasks into groups, two seeds at a time, by the Rand index.
+    Copies of a layer are interchangeable: copy 0 of one seed has nothing to do with copy 0 of another. So the
+    partitions of the tasks into groups are compared, two seeds at a time, by the Rand index.
 
     Args:
         assignments: R assignments, each `(L, T)`, T at least two.
@@ -136,8 +127,8 @@ def stability(
         weights_per_layer: K_l for each of the L layers, if known.
 
     Returns:
-        One for each layer, and their mean as `all layers`. p is exact for few seeds and tasks, else estimated from the
-        same sample of permutations at each call; a seed's tasks are permuted alike at all layers.
+        One for each layer, and their mean as `all layers`. p is exact for few seeds and tasks, otherwise estimated from
+        a fixed sample of permutations; a seed's tasks have the same permutation at all layers.
     """
     copies = np.asarray(assignments)
     runs, layers, tasks = copies.shape
@@ -151,8 +142,8 @@ def stability(
     if runs < 2:
         return [Stability(name, value, uniform=u) for name, value, u in zip(names, sharing, uniform, strict=True)]
     couples = runs * (runs - 1) / 2
-    # For two seeds of which a and b pairs of tasks share, c in both: the Rand index is 1 - (a + b - 2 c) / pairs, and
-    # by chance c is a b / pairs. Sums over all couples of seeds:
+    # If a pairs of tasks share in one seed, b in another and c in both, the Rand index is 1 - (a + b - 2 c) / pairs.
+    # By chance, c is a b / pairs. Sums over all couples of seeds:
     either = (runs - 1) * together.sum(0)
     expected = (together.sum(0) ** 2 - (together**2).sum(0)) / 2 / pairs
     observed = _shared_in_both(copies)
@@ -172,11 +163,11 @@ def stability(
 
 
 def _arrangements(runs: int, tasks: int) -> Iterator[NDArray[np.int64]]:
-    """Yields the orders of each seed's tasks `(R, T)`: all, the first seed's kept, or a sample if these are too many.
+    """Yields permutations of each seed's tasks, `(R, T)`: all with the first seed's fixed, or a sample if too many.
 
-    The order as it is counts among a sample; p is then never 0, and on average that of all.
+    A sample includes the identity, so that p is never 0 and unbiased.
     """
-    if math.factorial(tasks) ** (runs - 1) <= _MOST_ARRANGEMENTS:
+    if math.factorial(tasks) ** (runs - 1) <= _MAX_ARRANGEMENTS:
         permutations = list(itertools.permutations(range(tasks)))
         for others in itertools.product(permutations, repeat=runs - 1):
             yield np.array([permutations[0], *others])
@@ -188,26 +179,26 @@ def _arrangements(runs: int, tasks: int) -> Iterator[NDArray[np.int64]]:
 
 
 def task_order(affinity: Affinity) -> list[int]:
-    """Returns the tasks so that those that share most stand together: average linkage of the mean over layers.
+    """Returns an order in which tasks that share much are neighbours: average linkage of the mean over layers.
 
     Up to 8 tasks keep their order.
     """
     tasks = len(affinity.tasks)
-    if tasks <= _KEPT_ORDER:
+    if tasks <= _MAX_UNORDERED:
         return list(range(tasks))
-    apart = 1 - affinity.shares.mean(0)
-    np.fill_diagonal(apart, 0.0)
-    return [int(task) for task in leaves_list(linkage(squareform(apart, checks=False), "average"))]
+    distances = 1 - affinity.shares.mean(0)
+    np.fill_diagonal(distances, 0.0)
+    return [int(task) for task in leaves_list(linkage(squareform(distances, checks=False), "average"))]
 
 
 def _shared_in_both(copies: np.ndarray[Any, Any]) -> Numbers:
-    """Counts by layer, over all couples of seeds, the pairs of tasks that share in both."""
+    """Counts the pairs of tasks that share in both of two seeds, by layer and summed over all couples of seeds."""
     tasks = copies.shape[2]
-    seeds = (copies[..., :, None] == copies[..., None, :]).sum(0, dtype=np.int64)  # (L, T, T), on the diagonal all
+    seeds = (copies[..., :, None] == copies[..., None, :]).sum(0, dtype=np.int64)  # (L, T, T)
     both = (seeds * (seeds - 1) // 2).sum((1, 2))
-    itself = tasks * (len(copies) * (len(copies) - 1) // 2)
-    counted: Numbers = ((both - itself) // 2).astype(np.float64)
-    return counted
+    diagonal = tasks * (len(copies) * (len(copies) - 1) // 2)
+    pairs: Numbers = ((both - diagonal) // 2).astype(np.float64)
+    return pairs
 
 
 def _with_mean(values: Numbers) -> list[float]:
@@ -218,11 +209,11 @@ def _with_sum(values: Numbers) -> Numbers:
     return np.append(values, values.sum())
 
 
-def _probable(run: Run) -> Numbers | None:
+def _distribution_affinity(run: Run) -> Numbers | None:
     """Returns the affinity of a run's final search distribution, None if it has none."""
     if run.probabilities is None:
         return None
-    most = max(len(task) for layer in run.probabilities for task in layer)
-    padded = [[[*task, *[0.0] * (most - len(task))] for task in layer] for layer in run.probabilities]
-    found: Numbers = affinity_of_probabilities(torch.tensor(padded, dtype=torch.float64)).numpy()
-    return found
+    size = max(len(task) for layer in run.probabilities for task in layer)
+    padded = [[[*task, *[0.0] * (size - len(task))] for task in layer] for layer in run.probabilities]
+    affinity: Numbers = affinity_of_probabilities(torch.tensor(padded, dtype=torch.float64)).numpy()
+    return affinity

@@ -1,4 +1,4 @@
-"""The tables of which tasks share, and of how far the seeds agree on it."""
+"""Tables of which tasks share, and how far the seeds agree."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,44 +11,41 @@ from lws_lightning.results.table import Column, Table
 
 __all__ = ["MAX_LAYERS", "affinity_table", "pair_table", "stability_table"]
 
-MAX_LAYERS = 8  # with more layers their columns or lines are too many to read
-_MOST_PAIRS = 5  # of a row
+MAX_LAYERS = 8  # columns or lines of more layers are too many to read
+_MAX_PAIRS = 5  # of a row
 
 
 class _Agreement(NamedTuple):
-    """How far the seeds of a row agree at one layer."""
+    """The agreement of a row's seeds at one layer."""
 
     affinity: Affinity
     stability: Stability
 
 
 class _Pair(NamedTuple):
-    """Two tasks of a row, at one layer; None is the mean over layers."""
+    """Two tasks of a row at one layer; None: mean over layers."""
 
     affinity: Affinity
     tasks: tuple[int, int]
     layer: int | None = None
 
     def share(self, layer: int | None) -> float:
-        """Returns the share of seeds in which both use the same weights at a layer, or as the mean over layers."""
+        """Returns the fraction of seeds in which both use the same weights at a layer; None: mean over layers."""
         shares = self.affinity.shares
         return float((shares.mean(0) if layer is None else shares[layer])[self.tasks])
 
     def probability(self) -> float | None:
-        """Returns the probability of the same by the final search distributions, None if it is not known."""
-        probable = self.affinity.probable
-        if probable is None:
+        """Returns the probability of that under the final search distributions, None if it is unknown."""
+        probabilities = self.affinity.probabilities
+        if probabilities is None:
             return None
-        return float((probable.mean(0) if self.layer is None else probable[self.layer])[self.tasks])
+        return float((probabilities.mean(0) if self.layer is None else probabilities[self.layer])[self.tasks])
 
 
 def stability_table(
-    section: Section, affinities: Sequence[Affinity], most_layers: int | None = None
+    section: Section, affinities: Sequence[Affinity], max_layers: int | None = None
 ) -> Table[_Agreement]:
-    """Returns how far the seeds agree, by layer.
-
-    Of rows with more than `most_layers` layers only the line for all layers is returned.
-    """
+    """Returns how far the seeds agree by layer; rows with more than `max_layers` layers have one line for all."""
     caption = (
         "Do the seeds agree on which tasks share? Pairs that share: percent of the pairs of tasks; uniform: the same "
         "if every task drew its copies without any preference. Rand: the share of the pairs of tasks on which two "
@@ -58,8 +55,8 @@ def stability_table(
     )
     items = []
     for affinity in affinities:
-        whole = most_layers is None or len(affinity.layers) <= most_layers
-        items += [_Agreement(affinity, each) for each in affinity.stability[0 if whole else -1 :]]
+        by_layer = max_layers is None or len(affinity.layers) <= max_layers
+        items += [_Agreement(affinity, entry) for entry in affinity.stability[0 if by_layer else -1 :]]
     columns: list[Column[_Agreement]] = [
         *_row_columns(section),
         Column("layer", lambda item: item.stability.layer, "layer", text=True),
@@ -74,9 +71,9 @@ def stability_table(
 
 
 def pair_table(section: Section, affinities: Sequence[Affinity]) -> Table[_Pair]:
-    """Returns the pairs of tasks that share most, for readers; layers have columns where all rows have the same few."""
+    """Returns the pairs of tasks that share most; layers have columns if they are few and the same in all rows."""
     caption = (
-        f"The pairs of tasks that share most, at most {_MOST_PAIRS} a row: percent of the seeds in which both use the "
+        f"The pairs of tasks that share most, at most {_MAX_PAIRS} a row: percent of the seeds in which both use the "
         "same weights, as the mean over layers (each counts alike) and by layer. Under pi: the probability by the "
         "final search distribution, mean over layers and seeds."
     )
@@ -92,12 +89,12 @@ def pair_table(section: Section, affinities: Sequence[Affinity]) -> Table[_Pair]
         ),
         Column("under_pi", lambda pair: pair.probability(), "under pi", lambda value: f"{100 * value:.1f} %"),
     ]
-    items = [_Pair(affinity, pair) for affinity in affinities for pair in affinity.pairs()[:_MOST_PAIRS]]
+    items = [_Pair(affinity, pair) for affinity in affinities for pair in affinity.pairs()[:_MAX_PAIRS]]
     return Table(items, columns, caption, keys=4)
 
 
 def affinity_table(section: Section, affinities: Sequence[Affinity]) -> Table[_Pair]:
-    """Returns all pairs of tasks at all layers, and the mean over layers, for CSV."""
+    """Returns all pairs of tasks at all layers and as the mean over layers, for CSV."""
     columns: list[Column[_Pair]] = [
         *_row_columns(section),
         Column("task", lambda pair: pair.affinity.tasks[pair.tasks[0]]),
@@ -116,7 +113,7 @@ def affinity_table(section: Section, affinities: Sequence[Affinity]) -> Table[_P
 
 
 def _row_columns(section: Section) -> list[Column[Any]]:
-    """Returns what all tables here say of the row of an item."""
+    """Returns the columns that describe the row of an item."""
     return [
         Column("row", lambda item: item.affinity.row.letter, "row", text=True),
         Column("data", lambda item: section.data),

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lws_lightning.records import load_runs
-from lws_lightning.results.document import show
+from lws_lightning.results.document import print_blocks
 from lws_lightning.results.report import make_report
 
 __all__ = ["report"]
@@ -19,10 +19,7 @@ __all__ = ["report"]
 def report(arguments: Sequence[str]) -> None:
     """Runs `lws report`: prints tables and tests of the runs in some folders, and writes a report.
 
-    A terminal gets tables that fit it; a pipe or a file gets Markdown.
-
-    Args:
-        arguments: Its arguments.
+    Prints tables that fit a terminal, or Markdown to a pipe or a file.
 
     Raises:
         SystemExit: If there is no run, or the report cannot be written.
@@ -36,7 +33,7 @@ def report(arguments: Sequence[str]) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="writes there: report.html (one file with all), report.md, CSV files and figures/",
+        help="folder for report.html (one file with everything), report.md, CSV files and figures/",
     )
     options = parser.parse_args(arguments)
     out: Path | None = options.out
@@ -47,7 +44,7 @@ def report(arguments: Sequence[str]) -> None:
         print(f"warning: {problem}", file=sys.stderr)
     if not runs:
         raise SystemExit(f"lws report: there is no run (result.json) in {', '.join(options.folders)}")
-    # A letter that matplotlib's font lacks is a box in the figures; the tables have it.
+    # A character that matplotlib's font lacks is a box in the figures; the tables contain it.
     warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
     result = make_report(runs, problems, folders=options.folders, figures=out is not None)
     written: list[str] = []
@@ -59,9 +56,9 @@ def report(arguments: Sequence[str]) -> None:
         except OSError as error:
             raise SystemExit(f"lws report: cannot write to {out} ({error})") from error
     if sys.stdout.isatty():
-        show([*result.blocks(), *written], Console())
+        print_blocks([*result.blocks(), *written], Console())
         return
     try:
         print("\n".join([result.markdown(), *written]), flush=True)
-    except BrokenPipeError:  # `lws report ... | head`; Python would complain again when it flushes at the end
+    except BrokenPipeError:  # `lws report ... | head`; Python would raise again when it flushes on exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

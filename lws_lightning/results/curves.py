@@ -13,11 +13,11 @@ __all__ = ["Band", "Curve", "band", "read_curves"]
 
 @dataclass(frozen=True)
 class Curve:
-    """The evaluations of one run during its training.
+    """The evaluations of one run during training.
 
     Attributes:
         run: The run.
-        errors: Percent over all images, by step, steps rising.
+        errors: Percent over all images by step, in ascending order.
         entropies: Mean entropy in nats, by step; empty for fixed sharing.
     """
 
@@ -31,9 +31,9 @@ class Band:
     """Runs averaged at the steps that all of them have.
 
     Attributes:
-        steps: N training steps, rising.
+        steps: N training steps, ascending.
         mean: N means.
-        low: N lower ends: mean minus deviation for three runs or more, otherwise the least value.
+        low: N lower ends: mean minus deviation for three runs or more, otherwise the minimum.
         high: N upper ends.
         runs: The number of runs.
     """
@@ -48,11 +48,8 @@ class Band:
 def read_curves(row: Row) -> tuple[list[Curve], list[tuple[Run, str]]]:
     """Reads `curve.csv` of each run of a row.
 
-    Args:
-        row: The row.
-
     Returns:
-        The curves in the order of seeds, and the runs without a readable one, each with the reason.
+        The curves in the order of seeds, and the runs without a readable curve, each with the reason.
     """
     curves = []
     problems = []
@@ -66,13 +63,12 @@ def read_curves(row: Row) -> tuple[list[Curve], list[tuple[Run, str]]]:
             problems.append((run, f"curve.csv cannot be read ({error})"))
             continue
         if run.evaluation is not None:
-            rows = [each for each in rows if each.prefix == run.evaluation.prefix]
+            rows = [curve_row for curve_row in rows if curve_row.prefix == run.evaluation.prefix]
         if not rows:
             problems.append((run, "curve.csv has no evaluation"))
             continue
-        rows.sort(key=lambda each: each.step)
-        entropies = {each.step: each.entropy_mean for each in rows if each.entropy_mean is not None}
-        curves.append(Curve(run, {each.step: each.error for each in rows}, entropies))
+        entropies = {entry.step: entry.entropy_mean for entry in rows if entry.entropy_mean is not None}
+        curves.append(Curve(run, {entry.step: entry.error for entry in rows}, entropies))
     return curves, problems
 
 
@@ -83,11 +79,9 @@ def band(curves: Sequence[dict[int, float]]) -> Band | None:
         curves: One dict of values by step for each run.
 
     Returns:
-        Means and their spread at the steps that all runs have, None without any. A mean is nan where a run is.
+        Means and their spread at the steps that all runs have, None if there are none. A mean is nan where a run is.
     """
-    if not curves:
-        return None
-    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    steps = sorted(set.intersection(*map(set, curves))) if curves else []
     if not steps:
         return None
     mean, low, high = [], [], []

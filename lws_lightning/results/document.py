@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lws_lightning.results.table import Table, escape_cell
 
-__all__ = ["Block", "Bullets", "Heading", "as_markdown", "show"]
+__all__ = ["Block", "Bullets", "Heading", "as_markdown", "print_blocks"]
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Bullets:
 
 
 Block: TypeAlias = str | Heading | Bullets | Table[Any]
-"""A string is a paragraph; its lines stay lines."""
+"""A string is a paragraph; its line breaks are kept."""
 
 
 def as_markdown(blocks: Iterable[Block]) -> str:
-    """Writes blocks as Markdown, an empty line between them."""
+    """Returns blocks as Markdown, separated by empty lines."""
     return "\n".join(map(_markdown, blocks))
 
 
@@ -53,8 +53,8 @@ def _escape(text: str) -> str:
     return text.replace("<", r"\<")
 
 
-def show(blocks: Iterable[Block], console: Console) -> None:
-    """Prints blocks in a terminal, no line wider than it; tables that are too wide continue below."""
+def print_blocks(blocks: Iterable[Block], console: Console) -> None:
+    """Prints blocks to a terminal; wide tables are split into parts below each other."""
     for block in blocks:
         match block:
             case Heading(text):

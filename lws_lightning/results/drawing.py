@@ -27,10 +27,10 @@ __all__ = [
     "error_figure",
     "group_sizes_figure",
     "legend_panel",
-    "styles",
+    "row_styles",
 ]
 
-# Okabe and Ito's colours, which the colour-blind tell apart; dashes and markers tell them apart in grey.
+# Okabe and Ito's colour-blind safe colours; dashes and markers distinguish the lines in greyscale.
 _KNOWN = {
     "full": ("#D55E00", (0, (5, 2))),
     "none": ("#009E73", (0, (6, 2, 1, 2))),
@@ -39,14 +39,14 @@ _KNOWN = {
 }
 _OTHERS = ("#E69F00", "#56B4E9", "#000000", "#882255", "#999933", "#661100")
 _MARKERS = ("", "s", "^", "D", "v", "P", "X", "<", ">", "o")
-_WIDTH, _HEIGHT = 4.4, 2.6  # inches of the axes: on a telephone, 9 points are still 8 pixels high
+_WIDTH, _HEIGHT = 4.4, 2.6  # inches of the axes: on a phone, 9 points are still 8 pixels high
 _SLOT = 0.75  # inches of a bar and the gap beside it
 _GREY = "#555555"
 
 
 @dataclass(frozen=True)
 class Style:
-    """How the lines of a row look, the same in all figures of a report."""
+    """The style of a row's lines, the same in all figures of a report."""
 
     colour: str
     dashes: tuple[int, tuple[float, ...]]
@@ -54,9 +54,14 @@ class Style:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Options of a line in matplotlib."""
-        look = {"color": self.colour, "linestyle": self.dashes, "marker": self.marker}
-        return {**look, "linewidth": 1.8, "markersize": 5}
+        """Options of a matplotlib line."""
+        return {
+            "color": self.colour,
+            "linestyle": self.dashes,
+            "marker": self.marker,
+            "linewidth": 1.8,
+            "markersize": 5,
+        }
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,9 @@ class Line:
 
     Attributes:
         label: For the legend.
-        style: Its looks.
+        style: Its style.
         band: Mean and spread.
-        runs: The values of each run by step, drawn thin; may be empty.
+        runs: The values of each run by step, drawn as thin lines; may be empty.
     """
 
     label: str
@@ -76,25 +81,18 @@ class Line:
     runs: Sequence[Mapping[int, float]] = ()
 
 
-def styles(sections: Sequence[Section]) -> dict[str, Style]:
-    """Chooses the looks of all rows of a report.
-
-    Args:
-        sections: What `group_runs` returned.
-
-    Returns:
-        A style by row letter: one colour and dash for each method, one marker for each of its variants.
-    """
+def row_styles(sections: Sequence[Section]) -> dict[str, Style]:
+    """Returns a style by row letter: one colour and dash for each method, one marker for each of its variants."""
     methods = {row.method for section in sections for row in section.rows}
     others = sorted(methods - set(_KNOWN))
-    looks = dict(_KNOWN) | {m: (_OTHERS[i % len(_OTHERS)], (0, (3, 1 + i % 3))) for i, m in enumerate(others)}
+    method_styles = dict(_KNOWN) | {m: (_OTHERS[i % len(_OTHERS)], (0, (3, 1 + i % 3))) for i, m in enumerate(others)}
     chosen = {}
     for section in sections:
         seen: dict[tuple[str, str], int] = {}
         for row in section.rows:
             number = seen.setdefault((row.network, row.method), 0)
             seen[row.network, row.method] += 1
-            colour, dashes = looks[row.method]
+            colour, dashes = method_styles[row.method]
             chosen[row.letter] = Style(colour, dashes, _MARKERS[number % len(_MARKERS)])
     return chosen
 
@@ -104,8 +102,8 @@ def error_figure(lines: Sequence[Line], title: str, subtitle: str) -> tuple[Figu
     """Draws the error in percent during training, a line for each row.
 
     Returns:
-        The figure, and whether the axis is cut above: values of the first tenth of the training do not make it
-        higher, because they would flatten all that matters later.
+        The figure, and whether values lie above the axis: its range ignores the first tenth of the training, which
+        would flatten the rest.
     """
     sheet, axes = _panel(lines, "error over all images (%)")
     last = max(line.band.steps[-1] for line in lines)
@@ -134,8 +132,8 @@ def entropy_figure(lines: Sequence[Line], uniform: Mapping[str, float], title: s
 
     Args:
         lines: One for each learned row, with its runs; entropies in nats.
-        uniform: By name, the entropy of a uniform distribution in nats, drawn as a level.
-        title: Of the figure.
+        uniform: By name, the entropy of a uniform distribution in nats, drawn as a horizontal line.
+        title: The title.
         subtitle: The line below it.
     """
     sheet, axes = _panel(lines, "mean entropy (nats)")
@@ -162,9 +160,9 @@ def entropy_figure(lines: Sequence[Line], uniform: Mapping[str, float], title: s
 def group_sizes_figure(
     shares: Sequence[Sequence[float]], layer_names: Sequence[str], title: str, subtitle: str
 ) -> Figure:
-    """Draws in groups of how many tasks weights are shared, a stacked bar for each layer, input first.
+    """Draws the sizes of the groups of tasks that share weights, a stacked bar for each layer, input first.
 
-    `shares` is what `group_shares` returned, percent of shape `(L, T)`.
+    `shares` is the result of `group_shares`, percent of shape `(L, T)`.
     """
     bins = size_bins(len(shares[0]))
     sheet = Sheet([len(layer_names) * _SLOT], [_HEIGHT])
@@ -174,11 +172,11 @@ def group_sizes_figure(
     for (first, last), colour in zip(bins, colours, strict=True):
         heights = [sum(layer[first - 1 : last]) for layer in shares]
         axes.bar(range(len(shares)), heights, 0.78, bottom=base, color=colour, edgecolor="white", linewidth=0.8)
-        for x, (low, each) in enumerate(zip(base, heights, strict=True)):
-            if each >= 6:
+        for x, (low, height) in enumerate(zip(base, heights, strict=True)):
+            if height >= 6:
                 ink = ink_on(to_rgb(colour))
-                axes.text(x, low + each / 2, f"{each:.0f}", size=8, ha="center", va="center", color=ink)
-        base = [low + each for low, each in zip(base, heights, strict=True)]
+                axes.text(x, low + height / 2, f"{height:.0f}", size=8, ha="center", va="center", color=ink)
+        base = [low + height for low, height in zip(base, heights, strict=True)]
     axes.set_xlim(-0.5, len(shares) - 0.5)
     axes.set_ylim(0, 100)
     axes.set_xticks(range(len(shares)), [shorten(name, 20) for name in layer_names])
@@ -188,7 +186,7 @@ def group_sizes_figure(
     axes.grid(visible=False)
     upright_if_crowded(axes, _SLOT)
     axes.legend(
-        [Patch(color=colour) for colour in colours[::-1]], [sizes_text(each, len(shares[0])) for each in bins[::-1]],
+        [Patch(color=colour) for colour in colours[::-1]], [sizes_text(b, len(shares[0])) for b in bins[::-1]],
         title="share in a group of", loc="upper left", bbox_to_anchor=(1.02, 1.02), fontsize=9, title_fontsize=9,
         frameon=False, alignment="left", borderaxespad=0,
     )  # fmt: skip
@@ -196,15 +194,15 @@ def group_sizes_figure(
 
 
 def legend_panel(labels: Sequence[str], handles: Sequence[Mapping[str, Any]], label: str) -> tuple[Sheet, Axes]:
-    """Makes axes with the legend below them.
+    """Creates axes with a legend below them.
 
-    `handles` are options of `Line2D` for each of the labels, `label` is that of the vertical axis.
+    `handles` are options of `Line2D` for each of the labels, `label` is the label of the vertical axis.
     """
     sheet = Sheet([_WIDTH], [_HEIGHT])
     axes = sheet.axes()
     axes.set_ylabel(label, size=9)
     _style(axes)
-    lines = [Line2D([], [], **look) for look in handles]
+    lines = [Line2D([], [], **options) for options in handles]
 
     def legend(columns: int) -> Legend:
         return sheet.figure.legend(
@@ -212,16 +210,16 @@ def legend_panel(labels: Sequence[str], handles: Sequence[Mapping[str, Any]], la
             frameon=False, handlelength=2.6, columnspacing=1.2, labelspacing=0.3, borderpad=0, borderaxespad=0.4,
         )  # fmt: skip
 
-    one = legend(1)
-    fitting = int(_WIDTH / inches(one)[0])
-    if fitting > 1:
-        one.remove()
-        legend(min(fitting, len(labels)))
+    single_column = legend(1)
+    columns = int(_WIDTH / inches(single_column)[0])
+    if columns > 1:
+        single_column.remove()
+        legend(min(columns, len(labels)))
     return sheet, axes
 
 
 def _panel(lines: Sequence[Line], label: str) -> tuple[Sheet, Axes]:
-    """Makes axes over training steps with the legend below them."""
+    """Creates axes over training steps with a legend below them."""
     sheet, axes = legend_panel([line.label for line in lines], [line.style.line for line in lines], label)
     count_along(axes, "training step")
     last = max(line.band.steps[-1] for line in lines)
@@ -230,7 +228,7 @@ def _panel(lines: Sequence[Line], label: str) -> tuple[Sheet, Axes]:
 
 
 def count_along(axes: Axes, label: str) -> None:
-    """Lets the horizontal axis count something: a few round numbers with commas."""
+    """Labels the horizontal axis, with a few round integers as ticks."""
     axes.set_xlabel(label, size=9)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -241,8 +239,8 @@ def _draw(axes: Axes, line: Line, band: bool = True) -> None:
     every = max(1, len(steps) // 8)
     if band:
         axes.fill_between(steps, line.band.low, line.band.high, color=line.style.colour, alpha=0.16, linewidth=0)
-    lonely = "." if len(steps) == 1 and not line.style.marker else line.style.marker
-    axes.plot(steps, line.band.mean, markevery=every, **(line.style.line | {"marker": lonely}))
+    marker = "." if len(steps) == 1 and not line.style.marker else line.style.marker
+    axes.plot(steps, line.band.mean, markevery=every, **(line.style.line | {"marker": marker}))
 
 
 def _style(axes: Axes) -> None:

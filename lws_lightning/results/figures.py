@@ -22,11 +22,11 @@ from lws_lightning.results.grouping import Row, Section
 from lws_lightning.results.table import Column, Table
 from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeoff_points
 
-__all__ = ["KINDS", "Picture", "section_pictures"]
+__all__ = ["FIGURE_KINDS", "Picture", "section_pictures"]
 
 Kind = Literal["error", "entropy", "parameters", "groups", "affinity", "assignment"]
-KINDS: tuple[str, ...] = get_args(Kind)
-"""What the name of a figure begins with."""
+FIGURE_KINDS: tuple[str, ...] = get_args(Kind)
+"""The prefixes of the figures' names."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Picture:
     """A figure of a report.
 
     Attributes:
-        name: Of its files, without ending.
-        caption: What it shows and of which rows.
-        alt: What it says, for those who cannot see it.
+        name: File name without extension.
+        caption: The caption.
+        alt: Alternative text.
         png: The PNG file.
         svg: The SVG file.
         width: Inches.
-        numbers: Its numbers, None if they are too many.
+        numbers: The numbers that it shows, None if there are too many.
     """
 
     name: str
@@ -54,22 +54,22 @@ class Picture:
 
 def section_pictures(
     section: Section,
-    looks: Mapping[str, Style],
+    styles: Mapping[str, Style],
     folder_name: Callable[[Path], str] = str,
     affinities: Sequence[Affinity] = (),
 ) -> tuple[list[Picture], list[str]]:
     """Draws the figures of one data set.
 
     Args:
-        section: One of `group_runs`.
-        looks: What `styles` returned for all sections.
-        folder_name: What a folder is called.
-        affinities: What `section_affinities` returned.
+        section: A section from `group_runs`.
+        styles: The result of `row_styles` for all sections.
+        folder_name: Returns the displayed name of a folder.
+        affinities: The result of `section_affinities`.
 
     Returns:
         For each network: the test curves of all rows, the entropies of the learned ones, the error of all rows against
         their parameters, and for each learned row the sizes of the groups that share, the affinity of tasks and the
-        assignment of its first run. And sentences about runs that a figure has to do without.
+        assignment of its first run. And sentences about runs that are missing in a figure.
     """
     pictures = []
     problems = []
@@ -79,8 +79,8 @@ def section_pictures(
         for row in rows:
             curves[row.letter], failed = read_curves(row)
             problems += [f"{folder_name(run.folder)}: {why}. The curves go on without it." for run, why in failed]
-        pictures += _curve_pictures(section, rows, curves, looks)
-        pictures += _tradeoff_pictures(section, rows, looks)
+        pictures += _curve_pictures(section, rows, curves, styles)
+        pictures += _tradeoff_pictures(section, rows, styles)
         for row in (row for row in rows if row.learned):
             found, failed = read_assignments(row)
             problems += [
@@ -97,11 +97,11 @@ def _curve_pictures(
     section: Section,
     rows: Sequence[Row],
     curves: Mapping[str, Sequence[Curve]],
-    looks: Mapping[str, Style],
+    styles: Mapping[str, Style],
 ) -> list[Picture]:
     pictures = []
     where = f"{section.title}, {rows[0].network}"
-    errors = _lines(rows, looks, {row.letter: [curve.errors for curve in curves[row.letter]] for row in rows})
+    errors = _lines(rows, styles, {row.letter: [curve.errors for curve in curves[row.letter]] for row in rows})
     if errors:
         figure, cut = error_figure([line for _, line in errors], _curve_title(rows), where)
         caption = (
@@ -115,7 +115,7 @@ def _curve_pictures(
     entropies = {
         row.letter: [curve.entropies for curve in curves[row.letter] if curve.entropies] for row in rows if row.learned
     }
-    lines = _lines([row for row in rows if row.learned], looks, entropies, thin=True)
+    lines = _lines([row for row in rows if row.learned], styles, entropies, thin=True)
     if lines:
         figure = entropy_figure(
             [line for _, line in lines], _uniform(lines), "Entropy of the search distribution", where
@@ -130,12 +130,12 @@ def _curve_pictures(
     return pictures
 
 
-def _tradeoff_pictures(section: Section, rows: Sequence[Row], looks: Mapping[str, Style]) -> list[Picture]:
+def _tradeoff_pictures(section: Section, rows: Sequence[Row], styles: Mapping[str, Style]) -> list[Picture]:
     points = tradeoff_points(rows)
     if not points:
         return []
     where = f"{section.title}, {rows[0].network}"
-    figure = tradeoff_figure(points, looks, "Error against parameters", where)
+    figure = tradeoff_figure(points, styles, "Error against parameters", where)
     caption = (
         f"Error over all images against the distinct parameters that the networks of all tasks use, mean over runs "
         f"(rows {_letters([point.row for point in points])})."
@@ -149,7 +149,7 @@ def _tradeoff_pictures(section: Section, rows: Sequence[Row], looks: Mapping[str
 
 def _lines(
     rows: Sequence[Row],
-    looks: Mapping[str, Style],
+    styles: Mapping[str, Style],
     values: Mapping[str, Sequence[dict[int, float]]],
     thin: bool = False,
 ) -> list[tuple[Row, Line]]:
@@ -158,7 +158,7 @@ def _lines(
         average: Band | None = band(values[row.letter])
         if average is not None:
             label = f"{row.letter} {row.label}, n = {average.runs}"
-            lines.append((row, Line(label, looks[row.letter], average, values[row.letter] if thin else ())))
+            lines.append((row, Line(label, styles[row.letter], average, values[row.letter] if thin else ())))
     return lines
 
 

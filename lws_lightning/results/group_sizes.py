@@ -1,4 +1,4 @@
-"""In groups of how many tasks weights are shared, by layer (the paper's figure of the average sharing)."""
+"""Sizes of the groups of tasks that share weights, by layer (the paper's figure of the average sharing)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,18 +9,11 @@ from lws_lightning.results.grouping import Row
 __all__ = ["Assignment", "group_shares", "read_assignments", "size_bins", "sizes_text"]
 
 Assignment = list[list[int]]
-_MAX_SIZES = 8  # so many colours can be told apart
+_MAX_SIZES = 8  # distinguishable colours
 
 
 def read_assignments(row: Row) -> tuple[list[tuple[Run, Assignment]], list[tuple[Run, str]]]:
-    """Reads the final assignment of each run of a row.
-
-    Args:
-        row: The row.
-
-    Returns:
-        The runs, each with its `(L, T)` assignment, and the runs that cannot be counted with them, with the reason.
-    """
+    """Returns the runs of a row with their final `(L, T)` assignments, and the unusable runs with the reason."""
     found: list[tuple[Run, Assignment]] = []
     problems = []
     for run in row.runs:
@@ -34,15 +27,15 @@ def read_assignments(row: Row) -> tuple[list[tuple[Run, Assignment]], list[tuple
 
 
 def group_shares(assignments: Sequence[Assignment]) -> list[list[float]]:
-    """Counts how many tasks share their weights within groups of each size.
+    """Returns how many tasks are in groups of each size.
 
-    A task is in a group of size t at a layer if exactly t tasks, itself among them, use its copy there.
+    A task is in a group of size t at a layer if exactly t tasks, including itself, use its copy there.
 
     Args:
         assignments: R assignments, each `(L, T)`.
 
     Returns:
-        `(L, T)`: percent of the tasks of all runs in groups of size 1, ..., T; each layer's sum is 100.
+        `(L, T)`: percentage of the tasks of all runs in groups of size 1, ..., T; the sum of each layer is 100.
     """
     layers, tasks = len(assignments[0]), len(assignments[0][0])
     shares = [[0.0] * tasks for _ in range(layers)]
@@ -54,7 +47,7 @@ def group_shares(assignments: Sequence[Assignment]) -> list[list[float]]:
 
 
 def size_bins(tasks: int) -> list[tuple[int, int]]:
-    """Returns the sizes that a figure tells apart, `(first, last)` each: all up to 8 tasks, else 1, 2, 3-4, 5-8, ..."""
+    """Returns bins `(first, last)` of group sizes: single sizes up to 8 tasks, else 1, 2, 3-4, 5-8, ..."""
     if tasks <= _MAX_SIZES:
         return [(size, size) for size in range(1, tasks + 1)]
     bins = [(1, 1)]
@@ -65,7 +58,7 @@ def size_bins(tasks: int) -> list[tuple[int, int]]:
 
 
 def sizes_text(bounds: tuple[int, int], tasks: int) -> str:
-    """Names a bin: `alone`, `2 tasks`, `3-4 tasks`, `all 3`."""
+    """Returns the label of a bin: `alone`, `2 tasks`, `3-4 tasks`, `all 3`."""
     first, last = bounds
     if first == last == 1:
         return "alone"

@@ -1,4 +1,4 @@
-"""Decides which runs are averaged, and why the others are not; tables, tests and figures all use it."""
+"""Groups runs into rows for tables, tests and figures, with the reason for every run that is left out."""
 
 import json
 import math
@@ -32,7 +32,7 @@ _LABELS = {"test_curve": "test curve", "val": "validation", "test": "test"}
 
 
 class Key(NamedTuple):
-    """How a run was measured; only runs with the same key are averaged."""
+    """How a run was evaluated; only runs with the same key are averaged."""
 
     prefix: str
     step: int
@@ -43,7 +43,7 @@ class Key(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A run of a row and the evaluation that the row takes from it."""
+    """A run of a row and its evaluation."""
 
     run: Run
     evaluation: Evaluation
@@ -51,12 +51,12 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A run that no row averages.
+    """A run that is in no row.
 
     Attributes:
         run: The run.
-        reason: Why, as the rest of a sentence.
-        other: The run that takes its place, None if there is none.
+        reason: The reason, without a full stop.
+        other: The run that replaces it, None if there is none.
     """
 
     run: Run
@@ -64,17 +64,17 @@ class LeftOut:
     other: Run | None = None
 
     def text(self, folder_name: Callable[[Path], str] = str) -> str:
-        """Returns a sentence, in which folders are called by `folder_name`."""
-        place = f" in {folder_name(self.other.folder)}, which is later" if self.other else ""
-        return f"{folder_name(self.run.folder)}: {self.reason}{place}."
+        """Returns the reason as a sentence; `folder_name` returns the displayed name of a folder."""
+        replacement = f" in {folder_name(self.other.folder)}, which is later" if self.other else ""
+        return f"{folder_name(self.run.folder)}: {self.reason}{replacement}."
 
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ in nothing but the seed.
+    """Runs that differ only in the seed.
 
     Attributes:
-        letter: A, B, ..., each once in a report.
+        letter: A, B, ..., unique in a report.
         network: Name of the base network.
         method: Name of the method.
         variant: The options in which the rows of this method differ, as text, empty if there is one row only.
@@ -96,7 +96,7 @@ class Row:
 
     @property
     def changed_options(self) -> dict[str, Any]:
-        """Those of the options that have another value than by default; K_l counts as its own default."""
+        """The options with other values than the defaults, except K_l."""
         defaults = self.runs[0].defaults
         names = self.options.keys() & defaults.keys() - {"weights_per_layer"}
         return {name: self.options[name] for name in sorted(names) if self.options[name] != defaults[name]}
@@ -108,7 +108,7 @@ class Row:
 
     @property
     def key(self) -> Key:
-        """How its runs were measured."""
+        """How its runs were evaluated."""
         return _key(self.members[0])
 
     @property
@@ -118,12 +118,12 @@ class Row:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Their seeds, rising."""
+        """Their seeds, ascending."""
         return tuple(run.seed for run in self.runs)
 
     @property
     def diverged(self) -> tuple[Run, ...]:
-        """The runs whose error is not a finite number."""
+        """The runs whose error is not finite."""
         return tuple(run for run, evaluation in self.members if not math.isfinite(evaluation.error))
 
     def errors(self, average: str) -> list[float]:
@@ -140,7 +140,7 @@ class Section:
         variant: The options of the data in which the sections of this data set differ, as text.
         task_names: Names of the tasks.
         rows: Rows in the order network, method, options; empty if no run is finished.
-        key: How most rows were measured, None without rows.
+        key: How most rows were evaluated, None without rows.
         left_out: The runs in no row.
         notes: Sentences about the runs as a whole.
     """
@@ -161,25 +161,25 @@ class Section:
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """The networks of the rows, each once."""
+        """The networks of the rows, without duplicates."""
         return tuple(dict.fromkeys(row.network for row in self.rows))
 
 
 def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
     """Groups runs.
 
-    A row holds the finished runs of one data set, network, method and set of options that were measured alike (same
-    kind of evaluation, step and number of images), one for each seed. A run that a rule such as early stopping ended
-    counts as measured at its `max_steps`. Of runs with the same seed only the last one counts. Every other run is left
-    out with a reason.
+    A row contains the finished runs of one data set, network, method and set of options that were evaluated in the same
+    way (kind of evaluation, step and number of images), one for each seed. A run that stopped early counts as
+    evaluated at its `max_steps`. Of runs with the same seed only the last one is used. Every other run is left out with
+    a reason.
 
     Args:
-        runs: What `load_runs` returned.
-        source: `test` for what `test` measured, `curve` for the last evaluation of the training; `auto` is `test`
-            where all finished runs of a data set have one, otherwise `curve`.
+        runs: The result of `load_runs`.
+        source: `test` for the result of `test`, `curve` for the last evaluation during training; `auto` is `test` if
+            all finished runs of a data set have one, otherwise `curve`.
 
     Returns:
-        A section for each data set, tasks, options of the data that a result depends on, and images.
+        A section for each combination of data set, tasks, options of the data that a result depends on, and images.
     """
     by_data: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
     for run in runs:
@@ -196,7 +196,7 @@ def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
 
 
 def seeds_text(seeds: Iterable[int]) -> str:
-    """Writes seeds briefly: `0-4, 7`."""
+    """Returns seeds as text such as `0-4, 7`."""
     spans: list[list[int]] = []
     for seed in sorted(seeds):
         if spans and seed == spans[-1][1] + 1:
@@ -216,29 +216,25 @@ def deviation(values: Sequence[float]) -> float | None:
 
 
 def training_differences(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Names the options of training in which rows differ, whatever their methods.
-
-    Returns:
-        By option, such as `lr` or the precision, its values, one for each row.
-    """
+    """Returns the values, one for each row, of each training option (such as `lr`) or precision that differs."""
     names = {"precision"}.union(*(run.training_options for row in rows for run in row.runs))
-    values = {name: [row.options.get(name) for row in rows] for name in sorted(names)}
-    return {name: of_rows for name, of_rows in values.items() if any(value != of_rows[0] for value in of_rows)}
+    options = {name: [row.options.get(name) for row in rows] for name in sorted(names)}
+    return {name: values for name, values in options.items() if any(value != values[0] for value in values)}
 
 
 def _data_variants(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Splits runs of one data set and the same tasks by the options of their data, and by the images themselves.
+    """Splits runs of one data set and the same tasks by the options of their data, and by their images.
 
-    So the folds of a cross-validation, or two folders with the same names in them, are not averaged.
+    So the folds of a cross-validation, or folders with different images, are not averaged.
 
     Returns:
-        For each set of options and images in what it differs from the others, as text, and its runs.
+        For each set of options and images, how it differs from the others, as text, and its runs.
     """
-    by_options = _split(runs, [_chosen(run.identity.data, "tasks") for run in runs])
+    by_options = _group_by_options(runs, [_set_options(run.identity.data, "tasks") for run in runs])
     return [
-        (", ".join(filter(None, (options, images))), of_images)
-        for options, _, of_options in sorted(by_options, key=lambda each: each[0])
-        for images, of_images in _by_images(of_options)
+        (", ".join(filter(None, (options, images))), runs_with_images)
+        for options, _, runs_with_options in sorted(by_options, key=lambda group: group[0])
+        for images, runs_with_images in _by_images(runs_with_options)
     ]
 
 
@@ -246,30 +242,33 @@ def _by_images(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     by_digest: dict[str, list[Run]] = {}
     for run in runs:
         by_digest.setdefault(run.data_digest or "not recorded", []).append(run)
-    return [(f"images {digest}" if len(by_digest) > 1 else "", of) for digest, of in sorted(by_digest.items())]
+    return [(f"images {digest}" if len(by_digest) > 1 else "", group) for digest, group in sorted(by_digest.items())]
 
 
-def _split(items: Sequence[T], options: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any], list[T]]]:
+def _group_by_options(
+    items: Sequence[T], options: Sequence[dict[str, Any]]
+) -> list[tuple[str, dict[str, Any], list[T]]]:
     """Groups items by their options.
 
     Returns:
-        For each group the values in which the groups differ, as text; its options; its items.
+        For each group, the values in which the groups differ, as text; its options; its items.
     """
     groups: dict[str, tuple[dict[str, Any], list[T]]] = {}
-    for item, of_item in zip(items, options, strict=True):
-        groups.setdefault(json.dumps(of_item, sort_keys=True), (of_item, []))[1].append(item)
-    every = [of_group for of_group, _ in groups.values()]
-    names = sorted({name for of_group in every for name in of_group})
-    differing = [name for name in names if any(of_group.get(name) != every[0].get(name) for of_group in every)]
+    for item, item_options in zip(items, options, strict=True):
+        groups.setdefault(json.dumps(item_options, sort_keys=True), (item_options, []))[1].append(item)
+    all_options = [group_options for group_options, _ in groups.values()]
+    names = sorted({name for group_options in all_options for name in group_options})
+    first = all_options[0]
+    differing = [name for name in names if any(other.get(name) != first.get(name) for other in all_options)]
     return [
-        (", ".join(f"{name}={of_group.get(name)}" for name in differing), of_group, members)
-        for of_group, members in groups.values()
+        (", ".join(f"{name}={group_options.get(name)}" for name in differing), group_options, members)
+        for group_options, members in groups.values()
     ]
 
 
-def _chosen(options: Mapping[str, Any], *without: str) -> dict[str, Any]:
-    """Returns the options that are not None, without the seed and some others."""
-    return {name: value for name, value in options.items() if value is not None and name not in ("seed", *without)}
+def _set_options(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Returns the options that are not None, without the seed and those named."""
+    return {name: value for name, value in options.items() if value is not None and name not in ("seed", *names)}
 
 
 def _section_rows(runs: Sequence[Run], source: Source, letter: int) -> tuple[tuple[Row, ...], tuple[LeftOut, ...]]:
@@ -290,29 +289,29 @@ def _section_rows(runs: Sequence[Run], source: Source, letter: int) -> tuple[tup
 
     rows: list[Row] = []
     for network, method in sorted(groups, key=order):
-        of_method = groups[network, method]
-        for variant, options, members in _split(of_method, [_row_options(member.run) for member in of_method]):
-            alike, others = _alike(members)
+        method_members = groups[network, method]
+        method_options = [
+            {**_set_options(member.run.identity.method), "precision": member.run.identity.precision}
+            for member in method_members
+        ]
+        for variant, options, members in _group_by_options(method_members, method_options):
+            comparable, others = _comparable(members)
             left_out += others
-            rows.append(Row(copy_letter(letter + len(rows)), network, method, variant, options, tuple(alike)))
+            rows.append(Row(copy_letter(letter + len(rows)), network, method, variant, options, tuple(comparable)))
     return tuple(rows), tuple(left_out)
 
 
-def _row_options(run: Run) -> dict[str, Any]:
-    return {**_chosen(run.identity.method), "precision": run.identity.precision}
-
-
 def _status(run: Run) -> str:
-    of = f" of {run.max_steps:,}" if run.max_steps >= 0 else ""
+    limit = f" of {run.max_steps:,}" if run.max_steps >= 0 else ""
     message = f" ({run.message})" if run.message and run.status == "failed" else ""
     unfinished = "running, or killed," if run.status == "running" else run.status
-    return f"{unfinished} at step {run.step:,}{of}{message}"
+    return f"{unfinished} at step {run.step:,}{limit}{message}"
 
 
 def _key(member: Member) -> Key:
     run, evaluation = member
-    at_its_end = run.stopped_by is not None and evaluation.step == run.step
-    return Key(evaluation.prefix, run.max_steps if at_its_end else evaluation.step, evaluation.images)
+    stopped_early = run.stopped_by is not None and evaluation.step == run.step
+    return Key(evaluation.prefix, run.max_steps if stopped_early else evaluation.step, evaluation.images)
 
 
 def _most_common(keys: Sequence[Key]) -> Key:
@@ -320,12 +319,12 @@ def _most_common(keys: Sequence[Key]) -> Key:
     return max(counts, key=lambda key: (counts[key], key.step, key.images, key.prefix))
 
 
-def _alike(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
-    """Keeps the runs that were measured like most of them, one for each seed, and gives reasons for the others."""
+def _comparable(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
+    """Keeps the runs with the most common key, one for each seed, and gives reasons for the others."""
     common = _most_common([_key(member) for member in members])
     left_out = []
     by_seed: dict[int, Member] = {}
-    for member in sorted(members, key=lambda each: each.run.ended or ""):
+    for member in sorted(members, key=lambda member: member.run.ended or ""):
         run = member.run
         if _key(member) != common:
             left_out.append(LeftOut(run, f"{_key(member)}; the others: {common}"))
@@ -337,7 +336,7 @@ def _alike(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Names rows whose training or seeds differ, and runs that stopped early or diverged."""
+    """Lists rows whose training or seeds differ, and runs that stopped early or diverged."""
     notes = [
         _training_note(network, [row for row in rows if row.network == network])
         for network in dict.fromkeys(row.network for row in rows)
@@ -347,16 +346,16 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         by_seeds.setdefault(row.seeds, []).append(row.letter)
     if len(by_seeds) > 1:
-        parts = [f"{', '.join(letters)}: {seeds_text(seeds)}" for seeds, letters in by_seeds.items()]
-        notes.append(f"The rows have different seeds ({'; '.join(parts)}).")
+        seeds_of_rows = [f"{', '.join(letters)}: {seeds_text(seeds)}" for seeds, letters in by_seeds.items()]
+        notes.append(f"The rows have different seeds ({'; '.join(seeds_of_rows)}).")
     for row in rows:
-        ends: dict[str, list[int]] = {}
+        stops: dict[str, list[int]] = {}
         for run in row.runs:
             if run.stopped_by is not None:
-                ends.setdefault(run.stopped_by, []).append(run.step)
-        for what, steps in sorted(ends.items()):
-            at = ", ".join(f"{step:,}" for step in sorted(steps))
-            notes.append(f"Row {row.letter}: {len(steps)} stopped early, by {what}, at step {at}.")
+                stops.setdefault(run.stopped_by, []).append(run.step)
+        for cause, steps in sorted(stops.items()):
+            steps_text = ", ".join(f"{step:,}" for step in sorted(steps))
+            notes.append(f"Row {row.letter}: {len(steps)} stopped early, by {cause}, at step {steps_text}.")
         if row.diverged:
             seeds = seeds_text(run.seed for run in row.diverged)
             notes.append(f"Row {row.letter}: {len(row.diverged)} diverged, the error is not a number (seed {seeds}).")
@@ -364,12 +363,12 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _training_note(network: str, rows: Sequence[Row]) -> str:
-    """Names the options of training in which the rows of a network differ, empty if there are none."""
-    parts = []
+    """Lists the training options in which the rows of a network differ, empty if there are none."""
+    differences = []
     for name, values in training_differences(rows).items():
         letters: dict[str, list[str]] = {}
         for row, value in zip(rows, values, strict=True):
             letters.setdefault("none" if value is None else f"{value}", []).append(row.letter)
-        values_of = [f"{value} ({', '.join(of)})" for value, of in letters.items()]
-        parts.append(f"{name} {', '.join(values_of)}")
-    return f"The rows of {network} are not trained alike: {'; '.join(parts)}." if parts else ""
+        values_text = [f"{value} ({', '.join(of_value)})" for value, of_value in letters.items()]
+        differences.append(f"{name} {', '.join(values_text)}")
+    return f"The rows of {network} are not trained alike: {'; '.join(differences)}." if differences else ""

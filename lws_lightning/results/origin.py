@@ -11,11 +11,11 @@ from typing import Any
 from lws_lightning.records import Hardware, Run
 from lws_lightning.results.grouping import Row, Section, seeds_text
 
-__all__ = ["Origin", "machines", "row_origin", "when"]
+__all__ = ["Origin", "environments", "row_origin", "training_dates"]
 
 _CONFIG = "config.yaml"
-# Facts of the data, and what differs between the runs of a row by nature.
-_NOT_SHOWN = frozenset(
+# Properties of the data, and options that always differ between the runs of a row.
+_HIDDEN = frozenset(
     {"method.task_names", "method.num_classes", "method.image_shape", "method.validation_prefix"}
     | {"method.seed", "data.seed", "data.tasks", "data.root"}
 )
@@ -30,11 +30,11 @@ class Origin:
         label: Its method.
         network: Its network.
         config: Name of the configuration, empty if the folders are not those of a sweep.
-        folders: What its run folders are called.
+        folders: Displayed names of its run folders.
         seeds: Their seeds, as text.
-        command: Repeats one of its runs, empty if Python started all of them.
-        options: `name = value` of method, data and Trainer, as in the first run.
-        remarks: Sentences about how the runs of the row differ.
+        command: Command that repeats a run, empty if all were started from Python.
+        options: `name = value` of method, data and Trainer, from the first run.
+        remarks: Sentences about differences between the runs.
     """
 
     letter: str
@@ -49,12 +49,7 @@ class Origin:
 
 
 def row_origin(row: Row, folder_name: Callable[[Path], str] = str) -> Origin:
-    """Collects how the runs of a row were made.
-
-    Args:
-        row: The row.
-        folder_name: Names a folder.
-    """
+    """Collects how the runs of a row were made; `folder_name` returns the displayed name of a folder."""
     with_config = [run for run in row.runs if (run.folder / _CONFIG).is_file()]
     remarks = []
     command = ""
@@ -67,8 +62,8 @@ def row_origin(row: Row, folder_name: Callable[[Path], str] = str) -> Origin:
     else:
         remarks.append(f"Started from Python: no {_CONFIG}.")
     options = [_options(run) for run in row.runs]
-    names = sorted({option for of_run in options for option in of_run})
-    if differing := [each for each in names if any(of_run.get(each) != options[0].get(each) for of_run in options)]:
+    names = sorted({name for of_run in options for name in of_run})
+    if differing := [name for name in names if any(of_run.get(name) != options[0].get(name) for of_run in options)]:
         remarks.append(f"The runs differ in {', '.join(differing)}.")
     return Origin(
         row.letter,
@@ -83,15 +78,8 @@ def row_origin(row: Row, folder_name: Callable[[Path], str] = str) -> Origin:
     )
 
 
-def machines(sections: Sequence[Section]) -> list[str]:
-    """Says with which versions and on which hardware the averaged runs were made, and whether they differ.
-
-    Args:
-        sections: What `group_runs` returned.
-
-    Returns:
-        A sentence each for versions and hardware, with the rows if not all runs agree; none without rows.
-    """
+def environments(sections: Sequence[Section]) -> list[str]:
+    """Returns a sentence each on the versions and the hardware of the averaged runs, with the rows if they differ."""
     sentences = []
     rows = [row for section in sections for row in section.rows]
     descriptions: tuple[tuple[str, Callable[[Run], str]], ...] = (
@@ -99,23 +87,23 @@ def machines(sections: Sequence[Section]) -> list[str]:
         ("Hardware", lambda run: _hardware(run.hardware)),
     )
     for title, describe in descriptions:
-        found: dict[str, list[str]] = {}
+        runs_by_text: dict[str, list[str]] = {}
         for row in rows:
             counts = Counter(map(describe, row.runs))
             for text, count in counts.items():
-                part = row.letter if len(counts) == 1 else f"{count} of {len(row.runs)} in {row.letter}"
-                found.setdefault(text, []).append(part)
-        if len(found) == 1:
-            sentences.append(f"{title}: {next(iter(found))}.")
-        elif len(found) > 1:
-            parts = "; ".join(f"{text} ({', '.join(letters)})" for text, letters in found.items())
+                runs = row.letter if len(counts) == 1 else f"{count} of {len(row.runs)} in {row.letter}"
+                runs_by_text.setdefault(text, []).append(runs)
+        if len(runs_by_text) == 1:
+            sentences.append(f"{title}: {next(iter(runs_by_text))}.")
+        elif runs_by_text:
+            variants = "; ".join(f"{text} ({', '.join(runs)})" for text, runs in runs_by_text.items())
             warning = " Do not compare their seconds." if title == "Hardware" else ""
-            sentences.append(f"{title}, not the same for all runs (rows in brackets): {parts}.{warning}")
+            sentences.append(f"{title}, not the same for all runs (rows in brackets): {variants}.{warning}")
     return sentences
 
 
-def when(runs: Iterable[Run]) -> str:
-    """Returns the days of the first start and the last end, empty if none is known."""
+def training_dates(runs: Iterable[Run]) -> str:
+    """Returns the days of the first start and the last end, empty if unknown."""
     days = sorted(time[:10] for run in runs for time in (run.started, run.ended) if time is not None)
     if not days:
         return ""
@@ -123,27 +111,27 @@ def when(runs: Iterable[Run]) -> str:
 
 
 def _options(run: Run) -> dict[str, Any]:
-    """Returns all options of a run that were chosen, those of the data as `data.NAME`, the Trainer's `trainer.NAME`."""
-    method = {**run.identity.method, **run.neutral["method"]}
-    data = {**run.identity.data, **run.neutral["data"]}
-    options = {
-        **{f"method.{name}": value for name, value in method.items()},
-        **{f"data.{name}": value for name, value in data.items()},
-        **{f"trainer.{name}": value for name, value in run.trainer.items()},
+    """Returns the options of a run that are not None: `NAME` of the method, `data.NAME`, `trainer.NAME`."""
+    sections = {
+        "method": {**run.identity.method, **run.neutral["method"]},
+        "data": {**run.identity.data, **run.neutral["data"]},
+        "trainer": run.trainer,
     }
+    options = {f"{section}.{name}": value for section, of in sections.items() for name, value in of.items()}
     return {
         name.removeprefix("method."): value
         for name, value in options.items()
-        if value is not None and name not in _NOT_SHOWN
+        if value is not None and name not in _HIDDEN
     }
 
 
 def _config_name(folders: Sequence[Path]) -> str:
-    """Finds the folder above `seed<k>` (where a sweep puts the name of the configuration), if all runs agree."""
+    """Returns the folder above `seed<k>` (a sweep names it after the configuration) if all runs agree."""
     names = set()
     for folder in folders:
-        seeds = [part for part in (folder, *folder.parents) if part.name.startswith("seed") and part.name[4:].isdigit()]
-        names.add(seeds[0].parent.name if seeds else "")
+        seeds = (path for path in (folder, *folder.parents) if path.name.startswith("seed") and path.name[4:].isdigit())
+        seed = next(seeds, None)
+        names.add("" if seed is None else seed.parent.name)
     return names.pop() if len(names) == 1 else ""
 
 

@@ -1,4 +1,4 @@
-"""Puts a report together and writes its files."""
+"""Creates a report and writes its files."""
 
 import base64
 import re
@@ -13,38 +13,38 @@ from lws_lightning.records import Run, write_atomically
 from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.affinity_tables import MAX_LAYERS, affinity_table, pair_table, stability_table
 from lws_lightning.results.document import Block, Bullets, Heading, as_markdown
-from lws_lightning.results.drawing import Style, styles
-from lws_lightning.results.figures import KINDS, Picture, section_pictures
+from lws_lightning.results.drawing import Style, row_styles
+from lws_lightning.results.figures import FIGURE_KINDS, Picture, section_pictures
 from lws_lightning.results.grouping import Section, Source, group_runs
-from lws_lightning.results.origin import Origin, machines, row_origin, when
+from lws_lightning.results.origin import Origin, environments, row_origin, training_dates
 from lws_lightning.results.row_tables import cost_table, error_table, foot_notes, row_table, run_table
 from lws_lightning.results.significance import compare, significance_table
 from lws_lightning.results.table import Table, csv_text
 
 __all__ = ["Report", "comparison_table", "folder_names", "make_report"]
 
-_ENDINGS = ("png", "svg")
+_FIGURE_FORMATS = ("png", "svg")
 _TABLES = ("table", "runs", "tests", "affinity", "stability")
-_A_FIGURE = re.compile(rf"({'|'.join(KINDS)})_[A-Z]+_\w+\.(png|svg)")
+_FIGURE_FILE = re.compile(rf"({'|'.join(FIGURE_KINDS)})_[A-Z]+_\w+\.(png|svg)")
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a report says about one data set.
+    """The part of a report about one data set.
 
     Attributes:
         section: Its rows.
         errors: The table of the rows, None without a finished run.
-        notes: Sentences that belong to it.
+        notes: Sentences below that table.
         folders: The run folders of each row, as sentences.
-        costs: What a prediction costs, None if no run has measured it.
+        costs: The cost of a prediction, None if no run has measured it.
         tests: The significance tests, None if there is nothing to compare.
         left_out: Sentences about the runs in no row.
-        sharing: Which tasks share: how far the seeds agree, and the pairs that share most; empty without figures.
-        pictures: The figures, empty if they were not wanted.
-        problems: Sentences about runs that a figure has to do without.
+        sharing: How far the seeds agree, and the pairs of tasks that share most; empty without figures.
+        pictures: The figures, may be empty.
+        problems: Sentences about runs that are missing in a figure.
         origins: How the runs of each row were made.
-        files: The tables of the CSV files, by their names without ending.
+        files: The tables of the CSV files, by file name without extension.
     """
 
     section: Section
@@ -89,30 +89,30 @@ class Part:
 
 @dataclass(frozen=True)
 class Report:
-    """A comparison of runs: tables, tests, figures and where they come from.
+    """A comparison of runs: tables, tests, figures and how the runs were made.
 
     Attributes:
         parts: One for each data set.
         not_read: Sentences about records that could not be read.
-        machines: Sentences about versions and hardware.
-        summary: How many runs, and when they ran.
+        environments: Sentences about versions and hardware.
+        summary: The number of runs and the time of their training.
     """
 
     parts: tuple[Part, ...]
     not_read: tuple[str, ...]
-    machines: tuple[str, ...]
+    environments: tuple[str, ...]
     summary: str
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Sentences about runs that a figure has to do without."""
+        """Sentences about runs that are missing in a figure."""
         return tuple(problem for part in self.parts for problem in part.problems)
 
     def blocks(self, figures: str | None = None) -> Iterator[Block]:
         """Yields tables and tests as a document.
 
         Args:
-            figures: Where the figures lie, seen from the document; None leaves them out.
+            figures: Folder of the figures, relative to the document; None omits them.
         """
         if figures is not None:
             yield "# Comparison of runs"
@@ -121,8 +121,8 @@ class Report:
             yield from part.blocks(figures)
         if not self.parts:
             yield "No runs."
-        if self.machines:
-            yield "\n".join(self.machines)
+        if self.environments:
+            yield "\n".join(self.environments)
         if self.not_read:
             yield Bullets("Not read", self.not_read)
 
@@ -131,7 +131,7 @@ class Report:
         return as_markdown(self.blocks(figures))
 
     def html(self) -> str:
-        """Returns the report as one HTML document that needs no other file, no network and no script."""
+        """Returns the report as a self-contained HTML document without scripts."""
         environment = Environment(
             loader=PackageLoader("lws_lightning.results"),
             autoescape=True,
@@ -146,10 +146,10 @@ class Report:
     def write(self, folder: Path) -> list[Path]:
         """Writes `report.md`, `report.html`, the CSV files and `figures/`, each file atomically.
 
-        Figures of an earlier report there that this one does not have are removed.
+        Figures of an earlier report that are not in this one are removed.
 
         Args:
-            folder: Made if it does not exist.
+            folder: Created if it does not exist.
 
         Returns:
             The files, the HTML document last.
@@ -160,7 +160,7 @@ class Report:
         files: dict[str, str | bytes] = {}
         for part in self.parts:
             for picture in part.pictures:
-                files |= {f"figures/{picture.name}.{ending}": getattr(picture, ending) for ending in _ENDINGS}
+                files |= {f"figures/{picture.name}.{suffix}": getattr(picture, suffix) for suffix in _FIGURE_FORMATS}
         for name in _TABLES:
             files[f"{name}.csv"] = csv_text(part.files[name] for part in self.parts)
         files["report.md"] = self.markdown("figures")
@@ -168,28 +168,25 @@ class Report:
         for name, content in files.items():
             write_atomically(folder / name, content)
         for path in (folder / "figures").glob("*"):
-            if _A_FIGURE.fullmatch(path.name) and f"figures/{path.name}" not in files:
+            if _FIGURE_FILE.fullmatch(path.name) and f"figures/{path.name}" not in files:
                 path.unlink(missing_ok=True)
         return [folder / name for name in files]
 
 
 def comparison_table(runs: Sequence[Run], problems: Sequence[str] = (), source: Source = "auto") -> str:
-    """Makes a table for each data set, with a row for each network and method over its seeds, and tests.
+    """Returns a table for each data set, with a row for each network and method over its seeds, and tests.
 
-    Only finished runs that were measured alike (same kind of evaluation, step and number of images) are
-    averaged. Every other run is named below the table, with the reason. Runs that differ in an option of the
-    method are rows of their own. Of runs with the same seed and options only the last one counts.
+    `group_runs` describes which runs a row averages; every other run is listed below the table, with the reason.
 
     Args:
-        runs: What `load_runs` returned.
+        runs: The result of `load_runs`.
         problems: Sentences of `load_runs`, repeated at the end.
-        source: `test` for what `test` measured, `curve` for the last evaluation of the training; `auto` is `test`
-            where all finished runs of a data set have one, otherwise `curve`.
+        source: As in `group_runs`.
 
     Returns:
-        Markdown. Errors in percent, mean ± standard deviation (n - 1) over runs; one run shows just its value.
+        Markdown. Errors in percent, mean ± standard deviation (n - 1) over runs; the value of a single run.
     """
-    return replace(make_report(runs, problems, source=source, figures=False), machines=()).markdown()
+    return replace(make_report(runs, problems, source=source, figures=False), environments=()).markdown()
 
 
 def make_report(
@@ -203,32 +200,32 @@ def make_report(
     """Compares runs.
 
     Args:
-        runs: What `load_runs` returned.
-        not_read: Its sentences about what could not be read.
-        folders: What it was given; run folders are then called by their path below it.
+        runs: The runs from `load_runs`.
+        not_read: The sentences from `load_runs`.
+        folders: Its argument; run folders are displayed relative to them.
         source: As in `group_runs`.
-        figures: False draws none.
+        figures: Whether to draw figures.
     """
     folder_name = folder_names(folders)
     sections = group_runs(runs, source)
-    looks = styles(sections)
-    parts = [_part(section, looks, folder_name, figures) for section in sections]
+    styles = row_styles(sections)
+    parts = [_part(section, styles, folder_name, figures) for section in sections]
     averaged = sum(len(row.members) for section in sections for row in section.rows)
     rows = sum(len(section.rows) for section in sections)
     left_out = len(runs) - averaged
-    days = when(run for section in sections for row in section.rows for run in row.runs)
+    days = training_dates(run for section in sections for row in section.rows for run in row.runs)
     summary = f"{averaged} run{'s' * (averaged != 1)} in {rows} row{'s' * (rows != 1)}, {left_out or 'none'} left out."
     if days:
         summary += f" Trained {days} (UTC)."
     shortened = tuple(_shortened(sentence, folders) for sentence in not_read)
-    return Report(tuple(parts), shortened, tuple(machines(sections)), summary)
+    return Report(tuple(parts), shortened, tuple(environments(sections)), summary)
 
 
-def _part(section: Section, looks: Mapping[str, Style], folder_name: Callable[[Path], str], figures: bool) -> Part:
+def _part(section: Section, styles: Mapping[str, Style], folder_name: Callable[[Path], str], figures: bool) -> Part:
     comparisons = compare(section)
     tests = significance_table(section, comparisons, folder_name)
     affinities = section_affinities(section) if figures else []
-    pictures, problems = section_pictures(section, looks, folder_name, affinities) if figures else ([], [])
+    pictures, problems = section_pictures(section, styles, folder_name, affinities) if figures else ([], [])
     sharing: list[Table[Any]] = [stability_table(section, affinities, MAX_LAYERS), pair_table(section, affinities)]
     return Part(
         section=section,
@@ -237,7 +234,7 @@ def _part(section: Section, looks: Mapping[str, Style], folder_name: Callable[[P
         folders=[f"{row.letter}: {', '.join(folder_name(run.folder) for run in row.runs)}" for row in section.rows],
         costs=cost_table(section),
         tests=tests if comparisons else None,
-        left_out=[each.text(folder_name) for each in section.left_out],
+        left_out=[run.text(folder_name) for run in section.left_out],
         sharing=sharing if affinities else [],
         pictures=pictures,
         problems=problems,
@@ -253,22 +250,22 @@ def _part(section: Section, looks: Mapping[str, Style], folder_name: Callable[[P
 
 
 def folder_names(folders: Sequence[str | Path]) -> Callable[[Path], str]:
-    """Returns a function that says what the folder of a run is called, given the folders that were searched.
+    """Returns a function from run folders to displayed names, given the folders that were searched.
 
-    It is the path below the only folder; of more than one, with that folder's name in front where these names differ;
-    otherwise the path itself.
+    The name is the path relative to a single folder; with more than one, prefixed by that folder's name if these names
+    differ; otherwise the full path.
     """
     bases = [Path(folder).parent if Path(folder).is_file() else Path(folder) for folder in folders]
     names = [base.resolve().name for base in bases]
     distinct = len(set(names)) == len(names)
 
     def folder_name(path: Path) -> str:
-        for base, own in zip(bases, names, strict=True):
+        for base, name in zip(bases, names, strict=True):
             if path == base or (path.is_relative_to(base) and (distinct or len(bases) == 1)):
                 below = path.relative_to(base).as_posix()
                 if path == base:
-                    return own if distinct else path.as_posix()
-                return below if len(bases) == 1 else f"{own}/{below}"
+                    return name if distinct else path.as_posix()
+                return below if len(bases) == 1 else f"{name}/{below}"
         return path.as_posix()
 
     return folder_name

@@ -1,4 +1,4 @@
-"""The tables of rows and of their runs: errors, what was trained, what a prediction costs."""
+"""Tables of rows and of their runs: errors, training, cost of a prediction."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ __all__ = ["cost_table", "error_table", "foot_notes", "row_table", "run_table"]
 Values = Sequence[float | None]
 _RunOfRow = tuple[Row, Member]
 
-MAX_TASKS = 8  # more tasks have no columns of their own where people read
+MAX_TASKS = 8  # more tasks have columns only in CSV
 _MARKS = "*†‡§¶"
 _COSTS = ("inference_parameters", "inference_multiply_adds", "latency_seconds")
 
 
 class _Quantity(NamedTuple):
-    """What is measured of a run; None where it was not. `format` takes the values of all runs of a row."""
+    """A measured quantity of a run, None if it was not measured; `format` takes the values of all runs of a row."""
 
     name: str
     value: Callable[[Member], float | None]
@@ -30,10 +30,10 @@ class _Quantity(NamedTuple):
     def values(self, row: Row) -> list[float | None]:
         return [self.value(member) for member in row.members]
 
-    def of_run(self) -> Column[_RunOfRow]:
+    def run_column(self) -> Column[_RunOfRow]:
         return Column(self.name, lambda item: self.value(item[1]))
 
-    def of_row(self) -> list[Column[Row]]:
+    def row_columns(self) -> list[Column[Row]]:
         def known(row: Row) -> list[float]:
             return [value for value in self.values(row) if value is not None]
 
@@ -46,11 +46,11 @@ class _Quantity(NamedTuple):
 
 
 def row_table(section: Section, folder_name: Callable[[Path], str] = str) -> Table[Row]:
-    """Returns all that is said of the rows of a section.
+    """Returns all columns about the rows of a section.
 
     For each quantity CSV has its mean, deviation (n - 1, None for one run) and n, the number of runs that have it;
-    readers see `mean ± deviation`, the value of a single run, or a dash where not all runs of a row have it.
-    `folder_name` says what a folder is called.
+    readers see `mean ± deviation`, the value of a single run, or a dash if not all runs of a row have it.
+    `folder_name` returns the displayed name of a folder.
     """
     marks = _marks(section)
 
@@ -71,12 +71,12 @@ def row_table(section: Section, folder_name: Callable[[Path], str] = str) -> Tab
         Column("batch", _batch, "batch", csv=False),
     ]
     for quantity in _quantities(section):
-        columns += quantity.of_row()
+        columns += quantity.row_columns()
     return Table(section.rows, columns)
 
 
 def error_table(section: Section) -> Table[Row]:
-    """Returns the errors and the cost of the training for readers; with up to 8 tasks each has a column."""
+    """Returns the errors and the cost of training; up to 8 tasks have a column each."""
     tasks = section.task_names if len(section.task_names) <= MAX_TASKS else ()
     measured = ("error_task_mean", "error", "parameters_in_use", "seconds", "seconds_per_step")
     caption = f"Error in percent: {section.key}. Mean ± standard deviation (n - 1) over n runs."
@@ -85,7 +85,7 @@ def error_table(section: Section) -> Table[Row]:
 
 
 def cost_table(section: Section) -> Table[Row] | None:
-    """Returns what a prediction costs for readers, None if no run has measured it."""
+    """Returns the cost of a prediction, None if no run has measured it."""
     if not any(run.inference or run.latency for row in section.rows for run in row.runs):
         return None
     caption = (
@@ -97,21 +97,21 @@ def cost_table(section: Section) -> Table[Row] | None:
 
 
 def run_table(section: Section, folder_name: Callable[[Path], str] = str) -> Table[_RunOfRow]:
-    """Returns what was measured of each run, for statistics of one's own."""
+    """Returns the quantities of each run, for further statistics."""
     columns: list[Column[_RunOfRow]] = [
-        *(_of_run(column) for column in _origin_columns(section)),
+        *(_as_run_column(column) for column in _origin_columns(section)),
         Column("seed", lambda item: item[1].run.seed),
         Column("run", lambda item: folder_name(item[1].run.folder)),
         Column("measured", lambda item: item[1].evaluation.prefix),
         Column("step", lambda item: item[1].evaluation.step),
         Column("images", lambda item: item[1].evaluation.images),
-        *(quantity.of_run() for quantity in _quantities(section)),
+        *(quantity.run_column() for quantity in _quantities(section)),
     ]
     return Table([(row, member) for row in section.rows for member in row.members], columns)
 
 
 def foot_notes(section: Section) -> list[str]:
-    """Explains the marks in a section's table: rows that were measured otherwise than most."""
+    """Explains the marks in a section's table: rows that were evaluated differently from most."""
     marks = _marks(section)
     texts = {mark: str(row.key) for row in section.rows if (mark := marks.get(row.letter))}
     return [f"{mark} {text}, not to be compared with the other rows." for mark, text in texts.items()]
@@ -138,7 +138,7 @@ def _options_text(row: Row) -> str:
     return ", ".join(f"{name}={value}" for name, value in row.changed_options.items())
 
 
-def _of_run(column: Column[Row]) -> Column[_RunOfRow]:
+def _as_run_column(column: Column[Row]) -> Column[_RunOfRow]:
     return Column(column.name, lambda item: column.value(item[0]))
 
 
@@ -164,7 +164,7 @@ def _task_error(task: str, member: Member) -> float | None:
 
 
 def _task_mean(cost: str, member: Member) -> float | None:
-    """Returns what a prediction costs, mean over tasks."""
+    """Returns a cost of a prediction, mean over tasks."""
     costs = [float(getattr(of_task, cost)) for of_task in member.run.inference.values()]
     return statistics.fmean(costs) if costs else None
 
@@ -179,7 +179,7 @@ def _batch(row: Row) -> int | None:
 
 
 def _spread(values: Values) -> str:
-    """Returns `mean ± deviation`, one value as it is, a dash if one is missing."""
+    """Returns `mean ± deviation`, a single value alone, a dash if one is missing."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return "-"
@@ -187,11 +187,11 @@ def _spread(values: Values) -> str:
     return f"{statistics.fmean(known):.2f}" + ("" if spread is None else f" ± {spread:.2f}")
 
 
-def _mean(form: str, factor: float = 1.0) -> Callable[[Values], str]:
-    """Formats the mean of values times a factor, a dash if one is missing."""
+def _mean(format: str, factor: float = 1.0) -> Callable[[Values], str]:
+    """Returns a function that formats the mean of values times a factor, as a dash if one is missing."""
 
     def text(values: Values) -> str:
         known = [factor * value for value in values if value is not None]
-        return form.format(statistics.fmean(known)) if len(known) == len(values) else "-"
+        return format.format(statistics.fmean(known)) if len(known) == len(values) else "-"
 
     return text

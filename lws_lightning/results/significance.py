@@ -1,4 +1,4 @@
-"""Mann-Whitney U tests: is the error of learned sharing less than that of another method?"""
+"""Mann-Whitney U tests: is the error of learned sharing smaller than that of another method?"""
 
 import math
 from collections import Counter
@@ -25,7 +25,7 @@ __all__ = [
 AVERAGES = {"error": "all images", "error_task_mean": "task mean"}
 LEVEL = 0.05
 MIN_RUNS = 3
-_MAX_EXACT = 50  # runs on a side; beyond, the normal distribution is as good
+_MAX_EXACT = 50  # runs of a sample; for more, the normal approximation is as good
 EXACT = "exact"
 EXACT_TIES = "exact, over all arrangements of tied ranks"
 NORMAL = "normal approximation with correction for ties"
@@ -36,16 +36,16 @@ class Comparison:
     """A one-sided test of one learned row against another row.
 
     Attributes:
-        learned: The row whose error may be less.
+        learned: The row whose error may be smaller.
         baseline: The other row.
         average: `error` (over all images) or `error_task_mean`.
-        least_p: The smallest p that so many runs can give (exact, no ties).
-        u: The pairs of runs in which the learned one has the greater error, ties count half. None if refused.
-        p: Probability of such a U or a smaller one if the methods were the same. None if refused.
-        p_holm: p corrected by Holm for all tests of a section with the same average. None if refused.
+        least_p: The smallest p that is possible with these numbers of runs (exact, no ties).
+        u: The number of pairs of runs in which the learned one has the larger error, ties count half. None if refused.
+        p: Probability of a U at most as large under the null hypothesis. None if refused.
+        p_holm: p with Holm's correction for all tests of a section with the same average. None if refused.
         method: How p was computed, empty if refused.
         refused: Why there is no test, empty if there is one.
-        remarks: What a reader of p should know.
+        remarks: Caveats.
     """
 
     learned: Row
@@ -61,15 +61,15 @@ class Comparison:
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """The numbers of runs, first of the learned row."""
+        """The numbers of runs of the learned row and the baseline."""
         return len(self.learned.members), len(self.baseline.members)
 
 
 def compare(section: Section) -> list[Comparison]:
-    """Tests each learned row against each row of another method with the same network, and against the plain one.
+    """Tests each learned row against each row of a fixed method with the same network, and the standard learned row.
 
-    The plain learned row is the one that departs least from the default values of the options, which are the paper's;
-    where more than one departs equally little there is none.
+    The standard learned row is the one with the fewest options that differ from the defaults, which are the paper's; if
+    this is not unique, there is none.
 
     Args:
         section: Rows of one data set.
@@ -77,39 +77,41 @@ def compare(section: Section) -> list[Comparison]:
     Returns:
         The tests of the error over all images, then those of the mean over tasks.
     """
-    found = []
-    plain = {network: _plain([row for row in section.rows if row.network == network]) for network in section.networks}
+    comparisons = []
+    standard = {
+        network: _standard_row([row for row in section.rows if row.network == network]) for network in section.networks
+    }
     for average in AVERAGES:
         tests = [
             _compare_rows(learned, baseline, average)
             for learned in section.rows
             for baseline in section.rows
             if learned.learned and learned.network == baseline.network and learned is not baseline
-            if not baseline.learned or baseline is plain[learned.network]
+            if not baseline.learned or baseline is standard[learned.network]
         ]
         corrected = iter(holm([test.p for test in tests if test.p is not None]))
-        found += [test if test.p is None else replace(test, p_holm=next(corrected)) for test in tests]
-    return found
+        comparisons += [test if test.p is None else replace(test, p_holm=next(corrected)) for test in tests]
+    return comparisons
 
 
-def _plain(rows: Sequence[Row]) -> Row | None:
+def _standard_row(rows: Sequence[Row]) -> Row | None:
     changes = {row.letter: len(row.changed_options) for row in rows if row.learned}
     fewest = min(changes.values(), default=0)
-    plain = [row for row in rows if changes.get(row.letter) == fewest]
-    return plain[0] if len(plain) == 1 else None
+    candidates = [row for row in rows if changes.get(row.letter) == fewest]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def mann_whitney(less: Sequence[float], than: Sequence[float]) -> tuple[float, float, str]:
-    """Tests whether the values of one sample tend to be less than those of another.
+    """Tests whether the values of one sample tend to be smaller than those of another.
 
     Args:
         less: n finite values.
         than: m finite values.
 
     Returns:
-        U (the pairs in which the first value is greater, ties count half), p, and how p was computed: exact up to
-        50 values a side, with ties over all arrangements of the tied ranks; otherwise by the normal distribution with
-        corrections for ties and continuity.
+        U (the number of pairs in which the first value is larger, ties count half), p, and how p was computed: exactly
+        for up to 50 values a sample, with ties over all arrangements of the tied ranks; otherwise by the normal
+        approximation with corrections for ties and continuity.
 
     Raises:
         ValueError: If a value is not finite or a sample is empty.
@@ -122,7 +124,7 @@ def mann_whitney(less: Sequence[float], than: Sequence[float]) -> tuple[float, f
     small = max(len(less), len(than)) <= _MAX_EXACT
     tied = len(set(values)) < len(values)
     if small and tied:
-        doubled = [round(2 * rank) for rank in rankdata(values)]  # mean ranks are halves at most
+        doubled = [round(2 * rank) for rank in rankdata(values)]  # mean ranks are multiples of 1/2
         surplus = sum(doubled[: len(less)]) - len(less) * (len(less) + 1)
         return surplus / 2, _share_of_small_sums(doubled, len(less)), EXACT_TIES
     result = mannwhitneyu(less, than, alternative="less", method="exact" if small else "asymptotic")
@@ -130,9 +132,9 @@ def mann_whitney(less: Sequence[float], than: Sequence[float]) -> tuple[float, f
 
 
 def _share_of_small_sums(ranks: Sequence[int], size: int) -> float:
-    """Returns the share of all subsets of a size whose sum is at most that of the first `size` ranks.
+    """Returns the fraction of all subsets of a size whose sum is at most that of the first `size` ranks.
 
-    Counts them by size and sum, one rank after the other.
+    Counts subsets by size and sum, adding one rank at a time.
     """
     limit = sum(ranks[:size])
     subsets = np.zeros((size + 1, limit + 1))
@@ -144,12 +146,12 @@ def _share_of_small_sums(ranks: Sequence[int], size: int) -> float:
 
 
 def least_p(n: int, m: int) -> float:
-    """Returns the smallest exact p of n against m runs: that of the one arrangement in which all n are less."""
+    """Returns the smallest exact p of n against m runs, which results if all n are smaller."""
     return 1 / math.comb(n + m, n)
 
 
 def fewest_runs(n: int, m: int) -> tuple[int, int]:
-    """Returns the fewest runs, none less than n against m or 3 against 3, that can give p < 0.05."""
+    """Returns the fewest runs that can give p < 0.05, at least n against m and 3 against 3."""
     n, m = max(n, MIN_RUNS), max(m, MIN_RUNS)
     while least_p(n, m) >= LEVEL:
         n, m = (n + 1, m) if n < m else (n, m + 1)
@@ -157,7 +159,7 @@ def fewest_runs(n: int, m: int) -> tuple[int, int]:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Corrects p-values for their number by Holm's step-down method, in the same order."""
+    """Returns p-values with Holm's step-down correction, in the same order."""
     corrected = [0.0] * len(ps)
     largest = 0.0
     for rank, index in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
@@ -175,45 +177,44 @@ def _compare_rows(learned: Row, baseline: Row, average: str) -> Comparison:
         for row, values in ((learned, first), (baseline, second))
         if (count := sum(not math.isfinite(value) for value in values))
     ]
-    trained_otherwise = list(training_differences([learned, baseline]))
-    if trained_otherwise:
-        test = replace(test, remarks=(f"not trained alike: {', '.join(trained_otherwise)}",))
+    differences = list(training_differences([learned, baseline]))
+    if differences:
+        test = replace(test, remarks=(f"not trained alike: {', '.join(differences)}",))
     if learned.key != baseline.key:
         return replace(test, refused=f"measured otherwise: {learned.key}, against {baseline.key}")
     if diverged:
         return replace(test, refused=f"{'; '.join(diverged)}; an error that is not a number has no rank")
+    needed = "{} against {}".format(*fewest_runs(n, m))
     if min(n, m) < MIN_RUNS:
-        wanted = "{} against {}".format(*fewest_runs(n, m))
-        return replace(test, refused=f"too few runs: at least {wanted} needed for p < {LEVEL}")
+        return replace(test, refused=f"too few runs: at least {needed} needed for p < {LEVEL}")
     u, p, method = mann_whitney(first, second)
     remarks = list(test.remarks)
     if test.least_p >= LEVEL:
-        wanted = "{} against {}".format(*fewest_runs(n, m))
-        remarks.append(f"p cannot be below {LEVEL} with so few runs, at least {wanted} needed")
+        remarks.append(f"p cannot be below {LEVEL} with so few runs, at least {needed} needed")
     if learned.seeds != baseline.seeds:
         remarks.append("different seeds")
-    if other := sorted(set(_other_options(learned, baseline)) - set(trained_otherwise)):
+    if other := sorted(set(_differing_options(learned, baseline)) - set(differences)):
         remarks.append(f"{'' if baseline.learned else 'also '}different: {', '.join(other)}")
     return replace(test, u=u, p=p, method=method, remarks=tuple(remarks))
 
 
-def _other_options(one: Row, other: Row) -> list[str]:
-    """Names options in which rows differ, of two methods those that both have. Weight sets differ by nature."""
+def _differing_options(one: Row, other: Row) -> list[str]:
+    """Returns the options in which rows differ, if of two methods those that both have, without the weight sets."""
     names = set(one.options) | set(other.options)
     if one.method != other.method:
         names = set(one.options) & set(other.options)
-    return sorted(n for n in names - {"weights_per_layer"} if one.options.get(n) != other.options.get(n))
+    return [n for n in names - {"weights_per_layer"} if one.options.get(n) != other.options.get(n)]
 
 
 def significance_table(
     section: Section, comparisons: Sequence[Comparison], folder_name: Callable[[Path], str] = str
 ) -> Table[Comparison]:
-    """Returns the tests of a section as a table; readers see p (Holm) only where it corrects for more than one test.
+    """Returns the tests of a section as a table; readers see p (Holm) only if it corrects for more than one test.
 
-    `comparisons` is what `compare` returned for the section, `folder_name` says what a folder is called.
+    `comparisons` is the result of `compare`, `folder_name` returns the displayed name of a folder.
     """
-    tested = Counter(test.average for test in comparisons if test.p is not None)
-    most = max(tested.values(), default=0)
+    tests = Counter(test.average for test in comparisons if test.p is not None)
+    most = max(tests.values(), default=0)
     caption = (
         "Is the error of learned sharing less? One-sided Mann-Whitney U tests. U counts the pairs of runs in which the "
         "learned one has the greater error. Least p is the smallest that so many runs can give."
@@ -239,7 +240,7 @@ def significance_table(
         Column("u_of", _u_text, "U", csv=False),
         Column("p", lambda test: test.p, "p", _p_text),
         Column("p_holm", lambda test: test.p_holm, "p (Holm)" if most > 1 else "", _p_text),
-        Column("holm_tests", lambda test: tested[test.average]),
+        Column("holm_tests", lambda test: tests[test.average]),
         Column("least_p", lambda test: test.least_p, "least p", _p_text),
         Column("method", lambda test: test.method),
         Column("refused", lambda test: test.refused),

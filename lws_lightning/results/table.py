@@ -1,4 +1,4 @@
-"""One table: as Markdown, as CSV, in a terminal, and as cells for HTML."""
+"""A table as Markdown, as CSV, in a terminal, and as cells for HTML."""
 
 import csv
 import io
@@ -16,20 +16,20 @@ from rich.text import Text
 __all__ = ["Column", "Table", "csv_text", "escape_cell"]
 
 Item = TypeVar("Item")
-_WIDEST_TEXT = 40  # characters; longer cells continue below in a terminal
+_MAX_TEXT_WIDTH = 40  # characters; longer cells are wrapped in a terminal
 
 
 @dataclass(frozen=True)
 class Column(Generic[Item]):
-    """What a table says of each of its items.
+    """A column of a table.
 
     Attributes:
-        name: Identifies the column in its table, and names it in CSV.
-        value: Of an item. In CSV a list is written as JSON, numbers with all digits, None as nothing.
-        heading: For readers; a column without one is in the CSV file alone.
-        format: Makes the cell for readers: a format such as `{:.2f}`, or a function of the value. None is a dash.
-        text: Whether cells are text, to the left, and not numbers, to the right.
-        csv: False keeps the column out of the CSV file.
+        name: Identifies the column; its heading in CSV.
+        value: Returns the value of an item. In CSV a list is written as JSON, numbers with all digits, None as nothing.
+        heading: For readers; a column without one is only in the CSV file.
+        format: Formats the value for readers: a format such as `{:.2f}`, or a function. None is shown as a dash.
+        text: Whether cells are text, aligned left, instead of numbers, aligned right.
+        csv: Whether the column is in the CSV file.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Column(Generic[Item]):
     csv: bool = True
 
     def cell(self, item: Item) -> str:
-        """Returns what a reader sees of an item."""
+        """Returns the cell of an item for readers."""
         value = self.value(item)
         if value is None:
             return "-"
@@ -53,9 +53,9 @@ class Table(Generic[Item]):
 
     Attributes:
         items: One for each row.
-        columns: What is said of each.
-        caption: Explains the table to readers, may be empty.
-        keys: So many columns at the left say which row it is; a terminal repeats them where a table is too wide.
+        columns: The columns.
+        caption: Explains the table, may be empty.
+        keys: Number of columns at the left that identify a row; a terminal repeats them if a table is too wide.
     """
 
     items: Sequence[Item]
@@ -70,20 +70,20 @@ class Table(Generic[Item]):
 
     @property
     def cells(self) -> list[list[str]]:
-        """What readers see: for each item the cells of `shown`."""
+        """For each item the cells of `shown`."""
         return [[column.cell(item) for column in self.shown] for item in self.items]
 
     def select(self, names: Iterable[str], caption: str = "") -> "Table[Item]":
-        """Returns a table with some of the columns, in the order of their names."""
+        """Returns a table with the named columns, in the order given."""
         columns = {column.name: column for column in self.columns}
         return replace(self, columns=[columns[name] for name in names], caption=caption)
 
     def records(self) -> list[dict[str, Any]]:
-        """Returns for each item its values by the name of the column, as CSV holds them."""
+        """Returns the values of each item by column name, for CSV."""
         return [{column.name: column.value(item) for column in self.columns if column.csv} for item in self.items]
 
     def markdown(self) -> str:
-        """Returns a Markdown table whose columns line up."""
+        """Returns a Markdown table with aligned columns."""
         escaped = [[escape_cell(cell) for cell in row] for row in ([c.heading for c in self.shown], *self.cells)]
         widths = [max(3, *map(len, cells)) for cells in zip(*escaped, strict=True)]
         rule = [
@@ -100,7 +100,7 @@ class Table(Generic[Item]):
         return "".join(f"| {' | '.join(row)} |\n" for row in (aligned[0], rule, *aligned[1:]))
 
     def in_terminal(self, console: Console) -> list[RichTable]:
-        """Returns tables that fit a terminal, one below the other, each with as many columns as its width allows."""
+        """Returns tables to print below each other, each with as many columns as fit the terminal."""
         keys, rest = self.shown[: self.keys], self.shown[self.keys :]
         wide = console.options.update(width=100_000)
         views: list[list[Column[Item]]] = [[]]
@@ -118,7 +118,7 @@ class Table(Generic[Item]):
                 Text(column.heading),
                 justify="left" if column.text else "right",
                 overflow="fold",
-                max_width=_WIDEST_TEXT if column.text else None,
+                max_width=_MAX_TEXT_WIDTH if column.text else None,
                 no_wrap=not column.text,
             )
         for item in self.items:
@@ -127,7 +127,7 @@ class Table(Generic[Item]):
 
 
 def csv_text(tables: Iterable[Table[Any]]) -> str:
-    """Writes tables below each other as one CSV file with the columns of all; tables without rows give no text."""
+    """Returns tables below each other as one CSV file with the columns of all; empty if there are no rows."""
     records = [record for table in tables for record in table.records()]
     if not records:
         return ""
@@ -143,5 +143,5 @@ def csv_text(tables: Iterable[Table[Any]]) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Escapes what would end a cell of a Markdown table, or begin HTML."""
+    """Escapes what would end a cell of a Markdown table or start HTML."""
     return " ".join(text.split()).replace("|", r"\|").replace("<", r"\<")

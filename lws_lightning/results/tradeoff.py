@@ -1,4 +1,4 @@
-"""Error against the parameters that it takes."""
+"""Error against the parameters in use."""
 
 import math
 import statistics
@@ -21,9 +21,9 @@ class Point:
 
     Attributes:
         row: The row.
-        parameters: In use, mean over its runs.
+        parameters: Parameters in use, mean over its runs.
         error: Percent over all images, mean over its runs.
-        deviations: Of both, n - 1; None for one run.
+        deviations: Standard deviations of both (n - 1); None for one run.
     """
 
     row: Row
@@ -33,7 +33,7 @@ class Point:
 
 
 def tradeoff_points(rows: Sequence[Row]) -> list[Point]:
-    """Returns a point for each row, of those without a diverged run; none if all use as many parameters."""
+    """Returns a point for each row without a diverged run; none if all use the same number of parameters."""
     points = []
     for row in rows:
         counts, errors = [float(run.parameters_in_use) for run in row.runs], row.errors("error")
@@ -44,7 +44,7 @@ def tradeoff_points(rows: Sequence[Row]) -> list[Point]:
 
 
 def price_curves(points: Sequence[Point]) -> list[list[Point]]:
-    """Returns the points that differ in nothing but their `weight_price`, by rising price; at least two each."""
+    """Returns groups of at least two points that differ only in `weight_price`, by increasing price."""
     groups: dict[str, list[Point]] = {}
     for point in points:
         options = {name: value for name, value in point.row.options.items() if name != "weight_price"}
@@ -54,20 +54,20 @@ def price_curves(points: Sequence[Point]) -> list[list[Point]]:
 
 
 @literal_text()
-def tradeoff_figure(points: Sequence[Point], looks: Mapping[str, Style], title: str, subtitle: str) -> Figure:
-    """Draws the error against the parameters in use, with deviations of both; lines join the prices of one method."""
+def tradeoff_figure(points: Sequence[Point], styles: Mapping[str, Style], title: str, subtitle: str) -> Figure:
+    """Draws the error against the parameters in use, with deviations of both; lines connect the prices of a method."""
     labels = [f"{point.row.letter} {point.row.label}, n = {len(point.row.runs)}" for point in points]
     dots: list[dict[str, Any]] = [
         {"color": style.colour, "marker": style.marker or "o", "linestyle": "", "markersize": 6}
-        for style in (looks[point.row.letter] for point in points)
+        for style in (styles[point.row.letter] for point in points)
     ]
     sheet, axes = legend_panel(labels, dots, "error over all images (%)")
     for curve in price_curves(points):
         xs, ys = [point.parameters for point in curve], [point.error for point in curve]
-        axes.plot(xs, ys, color=looks[curve[0].row.letter].colour, linewidth=1.0, alpha=0.6)
+        axes.plot(xs, ys, color=styles[curve[0].row.letter].colour, linewidth=1.0, alpha=0.6)
     for point, dot in zip(points, dots, strict=True):
-        wide, high = (value or 0.0 for value in point.deviations)
-        axes.errorbar(point.parameters, point.error, yerr=high, xerr=wide, elinewidth=0.9, capsize=2, **dot)
+        xerr, yerr = (value or 0.0 for value in point.deviations)
+        axes.errorbar(point.parameters, point.error, yerr=yerr, xerr=xerr, elinewidth=0.9, capsize=2, **dot)
     axes.set_xlim(left=0)
     axes.margins(x=0.08, y=0.12)
     count_along(axes, "parameters in use, all tasks")

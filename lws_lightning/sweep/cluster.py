@@ -1,4 +1,4 @@
-"""Does the runs of a sweep on a cluster, through submitit."""
+"""Runs a sweep on a cluster, through submitit."""
 
 import subprocess
 import time
@@ -17,24 +17,20 @@ _POLL_SECONDS = 1.0
 
 
 class RunJob:
-    """One run as a job; when the cluster takes its machine away, submitit asks for a new one and the run goes on there.
-
-    Args:
-        run: The run.
-    """
+    """One run as a job; if the cluster preempts it, submitit requeues it and the run resumes."""
 
     def __init__(self, run: SweepRun) -> None:
         self.run = run
 
     def __call__(self) -> int:
-        """Does the run; returns the exit status of its worker."""
+        """Runs the worker; returns its exit status."""
         with (self.run.folder / LOG_FILE).open("ab") as log:
             return subprocess.run(
                 worker_command(self.run), stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
             ).returncode
 
     def checkpoint(self) -> Any:
-        """Tells submitit to do the same again: what has been done lies in the run's folder."""
+        """Returns the same job for submitit to requeue; the run resumes from its folder."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -46,18 +42,18 @@ def run_on_cluster(
     """Submits runs, one job each, and waits for them.
 
     Args:
-        runs: What to do.
-        cluster: `slurm`, or `local` for processes of this machine.
-        folder: Where submitit keeps its files; every machine has to see it.
+        runs: The runs.
+        cluster: `slurm`, or `local` for processes on this machine.
+        folder: For submitit's files; every machine must have access to it.
         options: For submitit's executor, such as `timeout_min`, `slurm_partition`, `slurm_array_parallelism`.
-        display: Shows what happens.
+        display: Shows the progress.
 
     Returns:
-        What became of each.
+        How each run ended.
 
     Raises:
         ValueError: If submitit is not installed or refuses the cluster or an option.
-        KeyboardInterrupt: On Ctrl-C; jobs on a cluster go on, those of this machine are stopped.
+        KeyboardInterrupt: On Ctrl-C; jobs on a cluster continue, those on this machine are cancelled.
     """
     try:
         import submitit

@@ -18,9 +18,9 @@ from lws_lightning.sweep.plan import SweepRun, parse_seeds, plan_runs, save_conf
 __all__ = ["sweep"]
 
 ResolveConfig = Callable[[Path, Sequence[str]], Mapping[str, Any]]
-"""From a configuration file and options of the command line to all options."""
+"""Returns all options, given a configuration file and options of the command line."""
 
-_OWN = ("--config", "-c", "--seeds", "--jobs", "--out", "--cluster")
+_SWEEP_OPTIONS = ("--config", "-c", "--seeds", "--jobs", "--out", "--cluster")
 _REFUSED = {
     "--seed_everything": "the seeds are --seeds",
     "--ckpt_path": "a sweep finds the checkpoints of its runs by itself",
@@ -36,14 +36,14 @@ def sweep(arguments: Sequence[str], resolve_config: ResolveConfig) -> None:
 
     Args:
         arguments: Its arguments.
-        resolve_config: Reads a configuration with the options that go to every run.
+        resolve_config: Reads a configuration with the options for every run.
 
     Raises:
         SystemExit: With a message if the sweep cannot start, with status 1 if a run did not finish, with 130 if it was
             stopped.
     """
-    own, cluster_options, passed_on = _split(arguments)
-    parsed = _parser().parse_args(own)
+    sweep_arguments, cluster_options, run_options = _split(arguments)
+    parsed = _parser().parse_args(sweep_arguments)
     out = Path(parsed.out)
     try:
         seeds = parse_seeds(parsed.seeds)
@@ -51,39 +51,39 @@ def sweep(arguments: Sequence[str], resolve_config: ResolveConfig) -> None:
         for path in (*paths, *overlays):
             if not path.is_file():
                 raise ValueError(f"{path}: there is no such configuration file.")
-        options = [word for overlay in overlays for word in ("--config", str(overlay))] + passed_on
+        options = [word for overlay in overlays for word in ("--config", str(overlay))] + run_options
         runs = plan_runs({path: resolve_config(path, options) for path in paths}, seeds, out, overlays)
         for run in runs:
             save_config(run)
     except (ValueError, OSError) as error:
         raise SystemExit(f"lws sweep: {error}") from error
-    to_do = [run for run in runs if not ((record := find_run(run.folder)) and record.complete)]
+    remaining = [run for run in runs if not ((record := find_run(run.folder)) and record.complete)]
     with Display(runs) as display:
-        display.say(f"{len(runs)} runs in {out}, {len(runs) - len(to_do)} of them finished before.")
+        display.say(f"{len(runs)} runs in {out}, {len(runs) - len(remaining)} of them finished before.")
         try:
             if parsed.cluster:
-                outcomes = run_on_cluster(to_do, parsed.cluster, out / ".submitit", cluster_options, display)
+                outcomes = run_on_cluster(remaining, parsed.cluster, out / ".submitit", cluster_options, display)
             else:
-                outcomes = run_locally(to_do, parsed.jobs or max(1, len(visible_gpus())), display)
+                outcomes = run_locally(remaining, parsed.jobs or max(1, len(visible_gpus())), display)
         except ValueError as error:
             raise SystemExit(f"lws sweep: {error}") from error
         except KeyboardInterrupt:
-            display.say("Stopped. The same command goes on from here.")
+            display.say("Stopped. The same command resumes the sweep.")
             raise SystemExit(130) from None
-    _conclude(runs, outcomes, out)
+    _print_summary(runs, outcomes, out)
 
 
-def _conclude(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: Path) -> None:
+def _print_summary(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: Path) -> None:
     unfinished = [outcome for outcome in outcomes if not outcome.finished]
     print(f"\n{len(runs) - len(unfinished)} of {len(runs)} runs are finished and tested.")
     for outcome in unfinished:
-        if outcome.tried:
+        if outcome.started:
             print(f"  {outcome.text}")
-    skipped = Counter(outcome.run.name for outcome in unfinished if not outcome.tried)
+    skipped = Counter(outcome.run.name for outcome in unfinished if not outcome.started)
     for name, count in skipped.items():
         print(f"  {name}: {count} more not started, because one failed before its first step")
     if unfinished:
-        print("The same command tries these again, from their last checkpoints.")
+        print("The same command retries these from their last checkpoints.")
     if len(unfinished) < len(runs):
         print(f"Table, tests and figures: lws report {out} --out {out / 'report'}")
     if unfinished:
@@ -95,9 +95,9 @@ def _parser() -> argparse.ArgumentParser:
         "lws sweep",
         usage="lws sweep CONFIG... [--config OVERLAY ...] [--seeds 0-9] [--jobs N] [--out DIR] [--cluster slurm] "
         "[--any.option VALUE ...]",
-        description="Trains every configuration with every seed and tests the result. What is finished is not done "
-        "again, what was interrupted goes on from its last checkpoint, so that the same command may be given again "
-        "at any time. All other options go to every run, as to `lws fit`.",
+        description="Trains every configuration with every seed and tests the result. The same command may be given "
+        "again at any time: finished runs are skipped, interrupted ones resume from their last checkpoint. All other "
+        "options are passed to every run, as to `lws fit`.",
     )
     parser.add_argument("configs", nargs="+", metavar="CONFIG", help="configuration files of `lws fit`")
     parser.add_argument(
@@ -126,23 +126,23 @@ def _at_least_one(text: str) -> int:
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
-    """Sorts arguments into those of the sweep, those of the cluster and those of every run."""
-    own: list[str] = []
+    """Splits arguments into those of the sweep, those of the cluster and those of every run."""
+    sweep_arguments: list[str] = []
     cluster: dict[str, Any] = {}
-    passed_on: list[str] = []
-    # Values follow their option; what stands before the first option are configurations.
-    target = own
-    waiting = iter(arguments)
-    for argument in waiting:
+    run_options: list[str] = []
+    # Values follow their option; arguments before the first option are configurations.
+    target = sweep_arguments
+    remaining = iter(arguments)
+    for argument in remaining:
         option, equals, value = argument.partition("=")
         if option in _REFUSED:
             raise SystemExit(f"lws sweep: {option} cannot be given: {_REFUSED[option]}.")
         if option.startswith("--cluster."):
-            cluster[option.removeprefix("--cluster.")] = yaml.safe_load(value if equals else next(waiting, ""))
+            cluster[option.removeprefix("--cluster.")] = yaml.safe_load(value if equals else next(remaining, ""))
             continue
-        if option in (*_OWN, "-h", "--help"):
-            target = own
+        if option in (*_SWEEP_OPTIONS, "-h", "--help"):
+            target = sweep_arguments
         elif argument.startswith("--"):
-            target = passed_on
+            target = run_options
         target.append(argument)
-    return own, cluster, passed_on
+    return sweep_arguments, cluster, run_options

@@ -1,4 +1,4 @@
-"""Shows how far the runs of a sweep are."""
+"""Shows the progress of a sweep."""
 
 import os
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ __all__ = ["Display"]
 
 
 class Display:
-    """A bar for all runs and one for each that is under way; plain lines where there is no terminal.
+    """A progress bar for all runs and one for each active run; without a terminal, lines of text only.
 
     Args:
-        runs: All runs of the sweep, finished ones included.
-        console: Where to draw; None: the screen.
+        runs: All runs of the sweep, including finished ones.
+        console: None: standard output.
         live: Whether to draw bars; None: if the console is a terminal.
     """
 
     def __init__(self, runs: Sequence[SweepRun], console: Console | None = None, live: bool | None = None) -> None:
         self.console = console or Console(highlight=False)
-        # Not the console's `is_terminal`: notebooks ask for colours, which Rich takes for a terminal.
+        # Not `is_terminal`, which Rich sets in notebooks, too.
         live = self.console.file.isatty() if live is None else live
         self._runs = list(runs)
         self._records = {run.folder: find_run(run.folder) for run in runs}
@@ -60,11 +60,7 @@ class Display:
         self.console.print(text, markup=False, soft_wrap=True)
 
     def refresh(self, active: Sequence[SweepRun]) -> None:
-        """Redraws.
-
-        Args:
-            active: The runs that are under way.
-        """
+        """Redraws the bars; `active` are the runs in progress."""
         for run in active:
             record = self._record(run)
             step, error = (record.step, record.last_error) if record else (0, None)
@@ -84,12 +80,12 @@ class Display:
         )
 
     def _record(self, run: SweepRun) -> Run | None:
-        """Reads a record again if it has changed."""
+        """Returns a run's record, and reads it again if the file has changed."""
         try:
-            changed = os.stat(run.folder / RECORD_FILE).st_mtime_ns  # noqa: PTH116 - several times a second
+            modified = os.stat(run.folder / RECORD_FILE).st_mtime_ns  # noqa: PTH116 - several times a second
         except OSError:
-            changed = 0
-        if self._times.get(run.folder) != changed:
-            self._times[run.folder] = changed
+            modified = 0
+        if self._times.get(run.folder) != modified:
+            self._times[run.folder] = modified
             self._records[run.folder] = find_run(run.folder)
         return self._records[run.folder]

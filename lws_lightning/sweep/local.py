@@ -1,4 +1,4 @@
-"""Does the runs of a sweep on this machine, some at a time."""
+"""Runs a sweep on this machine, some runs at a time."""
 
 import os
 import signal
@@ -31,48 +31,48 @@ class _Worker:
 
 
 def worker_command(run: SweepRun) -> list[str]:
-    """Returns the command that does one run."""
+    """Returns the command that executes one run."""
     return [sys.executable, "-m", "lws_lightning.sweep.worker", os.fspath(run.folder)]
 
 
 def visible_gpus() -> list[str]:
     """Returns the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
 
 
 def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[Outcome]:
-    """Does runs, each in a process of its own.
+    """Executes runs, each in its own process.
 
-    A run that fails does not stop the others, with one exception: once a run has failed before its first step, the
-    later ones of the same configuration are not started, for they would fail alike.
+    A run that fails does not stop the others, with one exception: once a run has failed before its first step, later
+    ones of the same configuration are not started, because they would fail, too.
 
     Args:
-        runs: What to do, in order.
-        jobs: How many at a time. They share the processors evenly (OMP_NUM_THREADS, unless it is set) and take turns
-            with the GPUs where there are several.
-        display: Shows what happens.
+        runs: The runs, in order.
+        jobs: Number of runs at a time. They share the processors evenly (OMP_NUM_THREADS, unless it is set); if there
+            is more than one GPU, the runs are distributed over them.
+        display: Shows the progress.
 
     Returns:
-        What became of each.
+        How each run ended.
 
     Raises:
-        KeyboardInterrupt: On Ctrl-C or SIGTERM, after the runs have saved where they are; a second Ctrl-C kills them.
+        KeyboardInterrupt: On Ctrl-C or SIGTERM, after the runs have saved their state; a second Ctrl-C kills them.
     """
     waiting, slots = deque(runs), deque(range(jobs))
     workers: list[_Worker] = []
     outcomes: list[Outcome] = []
-    hopeless: set[str] = set()
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    failing: set[str] = set()
+    old_handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
         while waiting or workers:
             while waiting and slots:
                 run = waiting.popleft()
-                if run.name in hopeless:
+                if run.name in failing:
                     text = f"{run}: not started, because another seed failed before its first step"
-                    outcomes.append(Outcome(run, False, text, began=False, tried=False))
+                    outcomes.append(Outcome(run, False, text, trained=False, started=False))
                 else:
-                    slot, started = slots.popleft(), time.time()  # before, as it may write its record at once
+                    slot, started = slots.popleft(), time.time()  # before the worker may write its record
                     workers.append(_Worker(run, slot, _start(run, slot, jobs), started))
                     display.say(f"{run}: started, in {run.folder}")
             for worker in [worker for worker in workers if worker.process.poll() is not None]:
@@ -81,15 +81,15 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[O
                 outcome = outcome_of(worker.run, worker.started)
                 outcomes.append(outcome)
                 display.say(outcome.text)
-                if not outcome.finished and not outcome.began:
-                    hopeless.add(worker.run.name)
+                if not outcome.finished and not outcome.trained:
+                    failing.add(worker.run.name)
             display.refresh([worker.run for worker in workers])
             time.sleep(_POLL_SECONDS)
     except BaseException:
         _stop(workers, display)
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, old_handler)
     return outcomes
 
 
@@ -100,7 +100,7 @@ def _start(run: SweepRun, slot: int, jobs: int) -> subprocess.Popen[bytes]:
     if len(gpus) > 1:
         environment["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
     with (run.folder / LOG_FILE).open("ab") as log:
-        # A session of its own: Ctrl-C goes to the sweep, which passes it on once.
+        # In a new session, so that Ctrl-C reaches only the sweep, which passes it on once.
         return subprocess.Popen(
             worker_command(run),
             stdin=subprocess.DEVNULL,
@@ -120,17 +120,17 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _stop(workers: Sequence[_Worker], display: Display) -> None:
-    """Lets the workers save where they are, and kills those that do not end."""
+    """Lets the workers save their state, and kills those that do not end."""
     if not workers:
         return
-    display.say("Stopping: the runs save where they are. Ctrl-C again kills them.")
+    display.say("Stopping: the runs save their state. Ctrl-C again kills them.")
     try:
         for worker in workers:
             with suppress(ProcessLookupError):
                 worker.process.send_signal(signal.SIGINT)
-        end = time.monotonic() + _GRACE_SECONDS
+        deadline = time.monotonic() + _GRACE_SECONDS
         for worker in workers:
-            worker.process.wait(max(0.0, end - time.monotonic()))
+            worker.process.wait(max(0.0, deadline - time.monotonic()))
     except (KeyboardInterrupt, subprocess.TimeoutExpired):
         for worker in workers:
             worker.process.kill()

@@ -1,4 +1,4 @@
-"""Which runs a sweep consists of, and where each of them lives."""
+"""The runs of a sweep, and their folders."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from lws_lightning.records import TRAINER_OPTIONS, changed_options, plain_options, write_atomically
+from lws_lightning.records import TRAINER_OPTIONS, changed_options, options_to_json, write_atomically
 
 __all__ = ["CONFIG_FILE", "SweepRun", "parse_seeds", "plan_runs", "save_config"]
 
 CONFIG_FILE = "run.yaml"
-"""The complete options of a run of a sweep, in its folder."""
+"""The complete options of a run, in its folder."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class SweepRun:
     """One configuration with one seed.
 
     Attributes:
-        name: Of the configuration, `folder/file` without its ending, and `+file` for each overlay.
+        name: Name of the configuration, `folder/file` without extension, and `+file` for each overlay.
         seed: For `seed_everything`.
-        folder: Of the run.
+        folder: The run folder.
         config: All options, as `lws fit --config` reads them.
     """
 
@@ -35,7 +35,7 @@ class SweepRun:
 
     @property
     def max_steps(self) -> int | None:
-        """Training steps that are wanted, None without a limit."""
+        """Limit of training steps, None without one."""
         steps = self.config["trainer"].get("max_steps")
         return steps if steps is not None and steps >= 0 else None
 
@@ -44,27 +44,21 @@ class SweepRun:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Reads a list of seeds.
-
-    Args:
-        text: Numbers and ranges, separated by commas: `0-9` or `0,2,5-7`.
-
-    Returns:
-        The seeds in the order given, each once.
+    """Parses numbers and ranges separated by commas, such as `0-9` or `0,2,5-7`, and removes duplicates.
 
     Raises:
-        ValueError: If it cannot be read.
+        ValueError: If the text has another form.
     """
     seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
+    for item in text.split(","):
+        first, dash, last = item.strip().partition("-")
         try:
-            seeds += range(int(first), int(last if dash else first) + 1)
-            empty = dash and int(last) < int(first)
+            numbers = range(int(first), int(last if dash else first) + 1)
         except ValueError:
-            empty = True
-        if empty:
-            raise ValueError(f"--seeds {text!r}: {part!r} is neither a number nor a range such as 0-9.")
+            numbers = range(0)
+        if not numbers:
+            raise ValueError(f"--seeds {text!r}: {item!r} is neither a number nor a range such as 0-9.")
+        seeds += numbers
     return list(dict.fromkeys(seeds))
 
 
@@ -83,8 +77,8 @@ def plan_runs(
         The runs; each has the folder `out/<name>/seed<seed>`.
 
     Raises:
-        ValueError: If two configurations have the same name, an option contradicts the sweep, or a folder holds a run
-            of other options.
+        ValueError: If two configurations have the same name, an option conflicts with the sweep, or a folder holds a
+            run with different options.
     """
     named: dict[str, Mapping[str, Any]] = {}
     for path, config in configs.items():
@@ -104,7 +98,7 @@ def plan_runs(
 
 
 def save_config(run: SweepRun) -> None:
-    """Writes a run's options into its folder."""
+    """Writes a run's options to its folder."""
     write_atomically(run.folder / CONFIG_FILE, yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True))
 
 
@@ -117,7 +111,7 @@ def _check(path: Path, config: Mapping[str, Any]) -> None:
     trainer = config["trainer"]
     for section in ("model", "data"):
         if (config[section].get("init_args") or {}).get("seed") is not None:
-            raise ValueError(f"{path}: {section}.seed is fixed, so that all seeds of the sweep would be the same run.")
+            raise ValueError(f"{path}: {section}.seed is fixed, so all seeds of the sweep would give the same run.")
     if trainer.get("logger"):
         raise ValueError(
             f"{path}: trainer.logger is set, but a sweep gives every run a TensorBoardLogger in the run's own folder. "
@@ -125,14 +119,14 @@ def _check(path: Path, config: Mapping[str, Any]) -> None:
         )
     if trainer.get("enable_checkpointing") is False:
         raise ValueError(
-            f"{path}: trainer.enable_checkpointing false leaves no checkpoint that a sweep could go on from, or test."
+            f"{path}: trainer.enable_checkpointing false leaves no checkpoint that a sweep could resume from, or test."
         )
     if trainer.get("fast_dev_run"):
-        raise ValueError(f"{path}: trainer.fast_dev_run leaves nothing behind that a sweep could collect.")
+        raise ValueError(f"{path}: trainer.fast_dev_run leaves no results that a sweep could collect.")
     if trainer.get("devices") not in (None, "auto", 1, "1", [0]) or trainer.get("num_nodes") not in (None, 1):
         raise ValueError(
-            f"{path}: trainer.devices and trainer.num_nodes ask for several processes, but a sweep trains each run in "
-            "one. Leave them out, or start such runs one by one (docs/distributed.md)."
+            f"{path}: trainer.devices and trainer.num_nodes ask for more than one process, but a sweep trains each run "
+            "in one. Leave them out, or start such runs one by one (docs/distributed.md)."
         )
 
 
@@ -146,20 +140,17 @@ def _config_of_run(name: str, config: Mapping[str, Any], seed: int, folder: Path
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
-    if config["trainer"].get("devices") == "auto":  # all GPUs of the machine, each with a batch of its own
+    if config["trainer"].get("devices") == "auto":  # would be all GPUs of the machine
         changed["devices"] = 1
     if callbacks := config["trainer"].get("callbacks"):
-        changed["callbacks"] = [_own_dirpath(each, Path(name) / f"seed{seed}") for each in _as_list(callbacks)]
+        callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
+        changed["callbacks"] = [_with_own_dirpath(callback, Path(name) / f"seed{seed}") for callback in callbacks]
     trainer = {**config["trainer"], **changed, "logger": logger}
     return {**config, "seed_everything": seed, "trainer": trainer}
 
 
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list) else [value]
-
-
-def _own_dirpath(callback: Any, run: Path) -> Any:
-    """Gives the checkpoints of a callback with a `dirpath` a folder of the run's own in it."""
+def _with_own_dirpath(callback: Any, run: Path) -> Any:
+    """Appends the run to the `dirpath` of a checkpoint callback, if it has one."""
     options = callback.get("init_args") or {}
     if not options.get("dirpath"):
         return callback
@@ -170,8 +161,8 @@ def _refuse_other_options(run: SweepRun) -> None:
     path = run.folder / CONFIG_FILE
     if not path.is_file():
         return
-    before = _identity(yaml.safe_load(path.read_text(encoding="utf-8")))
-    for option, (old, new) in changed_options(before, _identity(run.config)).items():
+    recorded = _identity(yaml.safe_load(path.read_text(encoding="utf-8")))
+    for option, (old, new) in changed_options(recorded, _identity(run.config)).items():
         raise ValueError(
             f"{run.folder} holds a run with {option} {old}, not {new}. Choose another --out, or delete that folder."
         )
@@ -179,10 +170,10 @@ def _refuse_other_options(run: SweepRun) -> None:
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of a configuration that a result depends on."""
-    found = {f"trainer.{name}": config["trainer"].get(name) for name in TRAINER_OPTIONS}
+    identity = {f"trainer.{name}": config["trainer"].get(name) for name in TRAINER_OPTIONS}
     for section in ("model", "data"):
         class_path, options = config[section]["class_path"], config[section].get("init_args") or {}
         neutral = resolve_name(class_path).neutral_options
-        found |= {f"{section}.{name}": value for name, value in plain_options(options, without=neutral).items()}
-        found[f"{section}.class_path"] = class_path
-    return found
+        identity |= {f"{section}.{name}": value for name, value in options_to_json(options, without=neutral).items()}
+        identity[f"{section}.class_path"] = class_path
+    return identity

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from lws_lightning import Digits, FixedSharing
 from lws_lightning.callbacks import RunRecord
-from lws_lightning.records import run_folder, taken_folder
+from lws_lightning.records import claimed_folder, run_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -45,7 +45,7 @@ def test_a_trial_without_logger_and_checkpoints_leaves_no_files(fit):
     trainer.validate(module, datamodule=data, verbose=False)
     trainer.test(module, datamodule=data, verbose=False)
     assert list(Path().iterdir()) == []
-    assert taken_folder(trainer) is None
+    assert claimed_folder(trainer) is None
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(fit, tmp_path):
     command = [sys.executable, "-c", code, str(folder / ".run.lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(ValueError, match="Another process is at work on the run in logs/lightning_logs/fixed"):
+        with pytest.raises(ValueError, match="Another process is working on the run in logs/lightning_logs/fixed"):
             fit(logger=CSVLogger("logs", version="fixed"))
         other.communicate(b"\n")
     fit(logger=CSVLogger("logs", version="fixed"))

@@ -233,6 +233,6 @@ def test_full_disk_warns_once_and_trains_on(make_trainer, make_module, make_data
 def test_folder_that_cannot_be_made_warns(make_trainer, make_module, make_data, tmp_path):
     (tmp_path / "file").write_text("in the way")
     trainer = make_trainer(RunRecord(), default_root_dir=tmp_path / "file")
-    with pytest.warns(UserWarning, match="does not end the run"):
+    with pytest.warns(UserWarning, match="The run continues"):
         trainer.fit(make_module(), datamodule=make_data())
     assert trainer.global_step == 6

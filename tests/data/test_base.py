@@ -177,7 +177,7 @@ def test_other_images_than_those_of_the_checkpoint_are_said(recwarn):
     Other().load_state_dict(saved)
     other.load_state_dict({key: value for key, value in saved.items() if key != "images_digest"})
     assert not recwarn.list
-    with pytest.warns(UserWarning, match="Other: the images are not those of the checkpoint's run"):
+    with pytest.warns(UserWarning, match="Other: the images differ from those of the checkpoint's run"):
         other.load_state_dict(saved)
     recwarn.clear()
     explained.load_state_dict(saved)

@@ -38,7 +38,7 @@ def test_setup_checks_the_tasks():
 
 def test_task_without_test_images_is_said_and_skipped():
     datamodule = altered(test=lambda task: task.test.select(slice(0)))
-    with pytest.warns(UserWarning, match="Altered: no test images in b; left out"):
+    with pytest.warns(UserWarning, match="Altered: no test images in b; not included"):
         datamodule.setup()
     assert {batch.task for batch in datamodule.test_dataloader()} == {0, 2}
 

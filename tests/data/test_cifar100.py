@@ -216,7 +216,7 @@ class Attack:
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_a_file_cannot_run_code(root, protocol):
     (root / FOLDER / "train").write_bytes(pickle.dumps({"data": Attack()}, protocol=protocol))
-    with pytest.raises(FileNotFoundError, match=r"asks for (posix|nt).mkdir"):
+    with pytest.raises(FileNotFoundError, match=r"refers to (posix|nt).mkdir"):
         CIFAR100CoarseLabel(str(root)).setup()
     assert not Path("attacked").exists()
 

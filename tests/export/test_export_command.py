@@ -37,7 +37,7 @@ def test_a_checkpoint_without_preprocessing_is_exported_with_a_note(trained, lws
     content["lws_data"] = {"preprocessing": None, "class_names": [None] * len(NAMES)}
     torch.save(content, tmp_path / "bare.ckpt")
     lws("export", "--ckpt_path", tmp_path / "bare.ckpt", "--task", "größe x", "--format", "state_dict")
-    assert "does not say how its images were made" in capsys.readouterr().out
+    assert "does not describe the preprocessing of its images" in capsys.readouterr().out
     metadata = torch.load(tmp_path / "exported" / f"{file_names(NAMES)[0]}.pt", weights_only=True)["metadata"]
     assert metadata["preprocessing"] is None
     assert metadata["class_names"] is None

@@ -39,7 +39,7 @@ def test_a_file_predicts_as_the_method_and_says_what_it_is(trained, tmp_path, fo
     done = export_task(method, "größe.x", format, path, checkpoint)
     assert done.path == path
     assert done.task == "größe.x"
-    assert done.rebuilds
+    assert done.has_code
     assert done.parameters == inference_parameters(method, 1)
     assert list(path.parent.iterdir()) == [path]  # nothing else is left
     predict, metadata = read(format, path, method, 1)
@@ -177,7 +177,7 @@ def test_a_file_that_predicts_otherwise_is_not_left(trained, tmp_path, monkeypat
         state_dict.write(network, metadata, images, file)
 
     monkeypatch.setitem(FORMATS, "state_dict", Format(".pt", spoil, state_dict.read))
-    with pytest.raises(ExportError, match="The file of task 'größe x' gives other logits"):
+    with pytest.raises(ExportError, match="The file of task 'größe x' gives different logits"):
         export_task(method, 0, "state_dict", path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
@@ -187,7 +187,7 @@ def test_a_plain_network_that_computes_otherwise_is_refused(trained, tmp_path, m
     _, method = trained
     other = task_network(method, 2)
     monkeypatch.setattr("lws_lightning.export.task.task_network", lambda method, task: other)
-    with pytest.raises(ExportError, match="The plain network of task 'größe x' gives other logits"):
+    with pytest.raises(ExportError, match="The exported network of task 'größe x' gives different logits"):
         export_task(method, 0, "state_dict", tmp_path / "model.pt")
     assert not list(tmp_path.iterdir())
 
@@ -204,7 +204,7 @@ def test_blocks_that_are_no_modules_of_torch_have_no_code(tmp_path):
 
     method = LearnedWeightSharing(network=build, task_names=["a", "b"], num_classes=[2, 3], image_shape=[3, 8, 8])
     done = export_task(method, "b", "state_dict", tmp_path / "b.pt")
-    assert not done.rebuilds
+    assert not done.has_code
     content = torch.load(done.path, weights_only=True)
     assert content["metadata"]["code"] is None
     assert set(content["state_dict"]) == {"only.linear.weight", "only.linear.bias", "head.weight", "head.bias"}

@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from small import state_of
 
 from lws_lightning.checkpoints import newest_checkpoint
-from lws_lightning.records import taken_folder
+from lws_lightning.records import claimed_folder
 
 STEPS, INTERVAL = 8, 3  # the last step is no multiple of the interval
 IN_STEP, IN_EVALUATION = 4, 6
@@ -103,7 +103,7 @@ def newest(folder):
 def what_is_left(folder, module, trainer, evaluations):
     """Everything that must be equal in a resumed and an uninterrupted run."""
     last = torch.load(Path(folder) / "checkpoints/last.ckpt", weights_only=True)
-    rows = [line.split(",") for line in (taken_folder(trainer) / "curve.csv").read_text().splitlines()]
+    rows = [line.split(",") for line in (claimed_folder(trainer) / "curve.csv").read_text().splitlines()]
     seconds = rows[0].index("seconds")
     return {
         "state": state_of(module, trainer),

@@ -10,7 +10,7 @@ from lws_lightning.records import (
     TaskEvaluation,
     curve_from_csv,
     curve_to_csv,
-    put_row,
+    insert_row,
 )
 
 
@@ -32,7 +32,7 @@ def test_a_row_is_an_evaluation_with_its_time():
 def test_curve_keeps_one_row_for_a_step_and_prefix():
     rows = []
     for step, prefix, error in [(4, "val", 1.0), (2, "val", 2.0), (4, "test_curve", 3.0), (4, "val", 4.0)]:
-        put_row(rows, row(step, prefix, error=error))
+        insert_row(rows, row(step, prefix, error=error))
     assert [(each.step, each.prefix, each.error) for each in rows] == [
         *((2, "val", 2.0), (4, "test_curve", 3.0), (4, "val", 4.0)),
     ]

@@ -10,7 +10,7 @@ from lws_lightning.drawing import picture_svg
 from lws_lightning.results import load_runs
 from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.curves import band
-from lws_lightning.results.drawing import Line, entropy_figure, error_figure, group_sizes_figure, styles
+from lws_lightning.results.drawing import Line, entropy_figure, error_figure, group_sizes_figure, row_styles
 from lws_lightning.results.figures import section_pictures
 from lws_lightning.results.group_sizes import group_shares
 from lws_lightning.results.grouping import group_runs
@@ -41,7 +41,7 @@ def lines(write_run, tmp_path, options=1):
             hparams = {"an_option_with_a_rather_long_name": f"and_a_long_value_{number}", "nes_lr": number}
             write_run(f"{method}{number}", method=method, hparams=hparams if options > 1 else {})
     sections = group_runs(load_runs([tmp_path])[0])
-    looks = styles(sections)
+    looks = row_styles(sections)
     steps = range(200, 20_001, 200)
     found = []
     for i, row in enumerate(sections[0].rows):
@@ -90,7 +90,7 @@ def test_one_look_for_each_row(write_run, tmp_path):
             for data in ("Digits", "Letters"):
                 write_run(f"{method}{lr}{data}", method=method, data=data, hparams={"lr": lr})
     sections = group_runs(load_runs([tmp_path])[0])
-    looks = styles(sections)
+    looks = row_styles(sections)
     first, second = ([looks[row.letter] for row in section.rows] for section in sections)
     assert first == second
     assert len(set(first)) == len(first) == 12
@@ -100,7 +100,7 @@ def test_one_look_for_each_row(write_run, tmp_path):
 def test_known_methods_differ_in_grey_or_dashes(write_run, tmp_path):
     for method in ("full", "none", "prior", "learned"):
         write_run(method, method=method)
-    looks = list(styles(group_runs(load_runs([tmp_path])[0])).values())
+    looks = list(row_styles(group_runs(load_runs([tmp_path])[0])).values())
     assert len({look.dashes for look in looks}) == 4
     assert all(0.2126 * r + 0.7152 * g + 0.0722 * b < 0.7 for r, g, b in (to_rgb(look.colour) for look in looks))
 
@@ -110,7 +110,7 @@ def test_pictures_of_a_section(write_study, tmp_path):
     (tmp_path / "learned/seed1/curve.csv").unlink()
     sections = group_runs(load_runs([tmp_path])[0])
     affinities = section_affinities(sections[0])
-    pictures, problems = section_pictures(sections[0], styles(sections), lambda path: path.name, affinities)
+    pictures, problems = section_pictures(sections[0], row_styles(sections), lambda path: path.name, affinities)
     kinds = [picture.name.split("_")[0] for picture in pictures]
     assert kinds == ["error", "entropy", "groups", "affinity", "assignment"]
     assert problems == ["seed1: has no curve.csv. The curves go on without it."]
@@ -149,7 +149,7 @@ def test_curves_that_diverged_leave_a_gap(write_run, tmp_path):
 def test_one_task_has_no_affinity(write_run, tmp_path):
     write_run("a", task_names=["low"], assignment=[[0]])
     sections = group_runs(load_runs([tmp_path])[0])
-    pictures, problems = section_pictures(sections[0], styles(sections), affinities=section_affinities(sections[0]))
+    pictures, problems = section_pictures(sections[0], row_styles(sections), affinities=section_affinities(sections[0]))
     assert [picture.name.split("_")[0] for picture in pictures] == ["groups", "assignment"]
     assert problems == [f"{tmp_path / 'a'}: has no curve.csv. The curves go on without it."]
 
@@ -157,7 +157,7 @@ def test_one_task_has_no_affinity(write_run, tmp_path):
 def test_runs_without_an_assignment_have_no_figures_of_the_sharing(write_run, tmp_path):
     write_run("a", assignment=None)
     sections = group_runs(load_runs([tmp_path])[0])
-    pictures, problems = section_pictures(sections[0], styles(sections))
+    pictures, problems = section_pictures(sections[0], row_styles(sections))
     assert pictures == []
     assert problems[-1].endswith("its record has no assignment. The figures of the sharing go on without it.")
 
@@ -172,6 +172,6 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are(write_study, tmp_pa
         path.write_text(text)
     sections = group_runs(load_runs([tmp_path])[0])
     affinities = section_affinities(sections[0])
-    pictures, _ = section_pictures(sections[0], styles(sections), lambda path: path.name, affinities)
+    pictures, _ = section_pictures(sections[0], row_styles(sections), lambda path: path.name, affinities)
     kinds = [picture.name.split("_")[0] for picture in pictures]
     assert kinds == ["error", "entropy", "parameters", "groups", "affinity", "assignment"]

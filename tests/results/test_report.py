@@ -7,8 +7,8 @@ import pytest
 from rich.cells import cell_len
 
 from lws_lightning.results import load_runs, report
-from lws_lightning.results.figures import KINDS
-from lws_lightning.results.origin import machines, row_origin, when
+from lws_lightning.results.figures import FIGURE_KINDS
+from lws_lightning.results.origin import environments, row_origin, training_dates
 from lws_lightning.results.report import folder_names, make_report
 
 pytestmark = pytest.mark.filterwarnings("ignore:Glyph")  # matplotlib's font has no Japanese
@@ -136,7 +136,7 @@ def test_same_input_same_bytes(study, capsys, tmp_path_factory):
     assert written[0] == written[1]
     assert len(written[0]) > 8
     mine = out / "figures/mine.png"
-    old = [out / f"figures/{kind}_Z_digits_other.svg" for kind in KINDS]
+    old = [out / f"figures/{kind}_Z_digits_other.svg" for kind in FIGURE_KINDS]
     for path in (mine, *old):
         path.touch()
     report([str(study), "--out", str(out)])
@@ -234,14 +234,14 @@ def test_origin(write_study, tmp_path):
     )
 
 
-def test_machines_and_days(write_run, tmp_path):
+def test_environments_and_dates(write_run, tmp_path):
     same = {"hardware": {"cpu": "X", "cores": 2, "threads": 1, "gpu": None}, "started": "2023-12-31T00:00:00+00:00"}
     write_run("a", versions={"torch": "2.6"}, **same)
     write_run("b", seed=1, versions={"torch": "2.7"}, **same)
     runs, _ = load_runs([tmp_path])
     sections = [part.section for part in make_report(runs, figures=False).parts]
-    assert machines(sections) == [
+    assert environments(sections) == [
         "Versions, not the same for all runs (rows in brackets): torch 2.6 (1 of 2 in A); torch 2.7 (1 of 2 in A).",
         "Hardware: X, no GPU, 2 cores, 1 thread.",
     ]
-    assert when(runs) == "2023-12-31 to 2024-01-01"
+    assert training_dates(runs) == "2023-12-31 to 2024-01-01"

@@ -134,7 +134,7 @@ def test_shares_and_pairs(affinities):
     for layer, one, other in product(range(2), range(3), range(3)):
         loop = sum(each[layer][one] == each[layer][other] for each in assignments) / 4
         assert found.shares[layer, one, other] == loop
-    assert found.probable is None  # the records do not hold it
+    assert found.probabilities is None  # the records do not hold it
     assert found.pairs() == [(0, 1), (1, 2), (0, 2)]
     header, body = cells(pair_table, found)
     assert header == ["row", "method", "n", "tasks", "mean", "layer0", "layer1", "under pi"]
@@ -144,7 +144,7 @@ def test_shares_and_pairs(affinities):
         *(["4", "layer0", "50.0 %"], ["4", "layer1", "16.7 %"], ["4", "all layers", "33.3 %"]),
     ]
     assert {row[header.index("uniform")] for row in body} == {"33.3 %"}
-    assert [row[3] for row in cells(stability_table, found, most_layers=1)[1]] == ["all layers"]
+    assert [row[3] for row in cells(stability_table, found, max_layers=1)[1]] == ["all layers"]
 
 
 def test_probabilities_of_the_records(affinities):
@@ -161,15 +161,15 @@ def test_probabilities_of_the_records(affinities):
                 for run in probs
                 for copy in range(run[layer].shape[1])
             )
-            assert found.probable[layer, one, other] == pytest.approx(loop / 2, abs=1e-6)
-    assert cells(pair_table, found)[1][0][-1] == f"{100 * found.probable.mean(0)[found.pairs()[0]]:.1f} %"
+            assert found.probabilities[layer, one, other] == pytest.approx(loop / 2, abs=1e-6)
+    assert cells(pair_table, found)[1][0][-1] == f"{100 * found.probabilities.mean(0)[found.pairs()[0]]:.1f} %"
 
 
 def test_a_run_without_probabilities_leaves_them_out(affinities):
     good = [[[0.5, 0.5]] * 3] * 2
     assignments = [[[0, 1, 1], [1, 1, 0]]] * 2
     (found,) = affinities(assignments, probabilities=[good, None])
-    assert found.probable is None
+    assert found.probabilities is None
     assert found.shares.shape == (2, 3, 3)
 
 

@@ -63,7 +63,7 @@ def test_what_cannot_be_read_is_named(write_run, tmp_path):
     assert problems[0].startswith(f"{tmp_path / 'cut' / 'result.json'}: cannot be read")
     assert "kind" in problems[1]
     assert problems[2].endswith("not the record of a run).")
-    assert "format 2 is not known" in problems[3]
+    assert "unknown format 2" in problems[3]
     assert problems[4].endswith("cannot be read (seed is missing).")
     assert problems[5] == f"{tmp_path / 'empty'}: no result.json in it."
     assert problems[6] == f"{tmp_path / 'nowhere'}: does not exist."

@@ -5,7 +5,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from lws_lightning.results.document import Bullets, Heading, as_markdown, show
+from lws_lightning.results.document import Bullets, Heading, as_markdown, print_blocks
 from lws_lightning.results.table import Column, Table, csv_text
 
 ITEMS = [("a | b", 1 / 3, ["x", "é"]), ("<i>日本</i>", None, [])]
@@ -19,7 +19,7 @@ COLUMNS = [
 
 def printed(*blocks, width=80):
     file = io.StringIO()
-    show(blocks, Console(file=file, width=width))
+    print_blocks(blocks, Console(file=file, width=width))
     return file.getvalue()
 
 

@@ -4,7 +4,7 @@ import pytest
 from test_figures import assert_legible
 
 from lws_lightning.results import load_runs
-from lws_lightning.results.drawing import styles
+from lws_lightning.results.drawing import row_styles
 from lws_lightning.results.figures import section_pictures
 from lws_lightning.results.grouping import group_runs
 from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeoff_points
@@ -12,7 +12,7 @@ from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeo
 
 def rows_of(tmp_path):
     (section,) = group_runs(load_runs([tmp_path])[0])
-    return section, styles([section])
+    return section, row_styles([section])
 
 
 @pytest.fixture

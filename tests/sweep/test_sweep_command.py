@@ -66,7 +66,7 @@ def test_sweep_fails_goes_on_and_is_not_done_twice(lws, tmp_path, configs, capfd
     assert (works / "result.json").stat().st_mtime_ns == before
 
     from_the_middle = ("fit", "--ckpt_path", works / "checkpoints/step=000002.ckpt", "--model.lr", 0.01)
-    with pytest.raises(SystemExit, match="holds a finished run of 4 steps, which going on from step 2 would overwrite"):
+    with pytest.raises(SystemExit, match="holds a finished run of 4 steps, which resuming from step 2 would overwrite"):
         lws(*from_the_middle)
     assert (works / "result.json").stat().st_mtime_ns == before
     lws(*from_the_middle, "--trainer.logger.init_args.save_dir", tmp_path / "other")

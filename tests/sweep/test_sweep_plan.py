@@ -52,7 +52,7 @@ def plan(tmp_path, *options, path=LEARNED, seeds=(0,)):
         (["--model.seed", "3"], "model.seed is fixed"),
         (["--data.seed", "3"], "data.seed is fixed"),
         (["--trainer.fast_dev_run", "true"], "fast_dev_run"),
-        (["--trainer.devices", "2"], "several processes"),
+        (["--trainer.devices", "2"], "more than one process"),
         (["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", "x"], "trainer.logger is set"),
     ],
 )

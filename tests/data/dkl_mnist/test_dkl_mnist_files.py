@@ -158,10 +158,10 @@ def test_html_instead_of_the_archive(tmp_path, monkeypatch, task):
     monkeypatch.setattr(torchvision.datasets.utils, "_urlretrieve", write_html)
     dataset, url = ("KMNIST", KMNIST_URL) if task == "kuzushiji" else ("EMNIST", EMNIST_URL)
     for _ in range(2):  # nothing is left that the second try takes for complete
-        with pytest.raises(RuntimeError, match=f"^{dataset}: the download from {url} into .* failed") as caught:
+        with pytest.raises(RuntimeError, match=f"^{dataset}: the download from {url} to .* failed") as caught:
             small(tmp_path, tasks=[task], download=True).prepare_data()
         assert str(tmp_path) in str(caught.value)
-        assert "by hand" in str(caught.value)
+        assert "manually" in str(caught.value)
         assert names(tmp_path) == []
         assert not list(tmp_path.glob("*.download"))
 
@@ -231,5 +231,5 @@ def test_download_into_a_read_only_folder(tmp_path):
 
 def test_root_that_is_a_file(tmp_path):
     (tmp_path / "data").touch()
-    with pytest.raises(RuntimeError, match=r"EMNIST: cannot write to .*by hand"):
+    with pytest.raises(RuntimeError, match=r"EMNIST: cannot write to .*manually"):
         small(tmp_path / "data", download=True).prepare_data()

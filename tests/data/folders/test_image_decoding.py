@@ -192,7 +192,7 @@ def test_a_huge_jpeg_is_made_smaller_while_it_is_decoded(tmp_path, monkeypatch):
 
 def test_an_image_too_large_for_memory_is_named_with_its_size(make, root, monkeypatch):
     monkeypatch.setattr(image_decoding, "_LARGE", 130)
-    monkeypatch.setattr(image_decoding, "_MOST", 500)
+    monkeypatch.setattr(image_decoding, "_MAX_PIXELS", 500)
     Image.new("L", (30, 20)).save(root / "birds/owl/huge.png")
     with pytest.raises(ValueError, match=r"huge\.png: 30 x 20 pixels are more than the 500 (?s:.)*broken_images skip"):
         make().setup()

@@ -87,7 +87,7 @@ def test_validation_split(root):
 
 
 def test_nothing_unused():
-    with pytest.raises(ValueError, match=r"Omniglot: validation: unused .* take validation: split"):
+    with pytest.raises(ValueError, match=r"Omniglot: validation: unused .* use validation: split"):
         Omniglot(validation="unused")
 
 

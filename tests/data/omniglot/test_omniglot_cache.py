@@ -97,15 +97,15 @@ def test_default_cache_folder(root, tmp_path, monkeypatch):
 
 def test_cache_that_cannot_be_written_to_gives_one_warning(root, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.warns(UserWarning, match=r"Omniglot: cannot keep .*--data.cache_dir") as caught:
+    with pytest.warns(UserWarning, match=r"Omniglot: cannot cache .*--data.cache_dir") as caught:
         Omniglot(str(root), tasks=[OJIBWE, ANGELIC], cache_dir=str(tmp_path / "file/cache")).setup()
-    assert len([warning for warning in caught if "cannot keep" in str(warning.message)]) == 1
+    assert len([warning for warning in caught if "cannot cache" in str(warning.message)]) == 1
 
 
 def test_no_home_folder(root, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    with pytest.warns(UserWarning, match="Omniglot: cannot keep the decoded images in ~"):
+    with pytest.warns(UserWarning, match="Omniglot: cannot cache the decoded images in ~"):
         one(root).setup()
 
 

@@ -134,7 +134,7 @@ def test_archive_that_is_not_omniglot(own, served, tmp_path, monkeypatch, conten
     else:
         archive.write_bytes(contents)
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=f"Omniglot: the download from {URL.format('background')} .*by hand"):
+        with pytest.raises(RuntimeError, match=f"Omniglot: the download from {URL.format('background')} .*manually"):
             one(own, download=True).prepare_data()
         assert sorted(own.rglob("*.png")) == before
         assert not list(own.rglob("*.download"))

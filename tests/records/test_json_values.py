@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lws_lightning.records import Record, to_plain
+from lws_lightning.records import Record, to_json_value
 
 
 class Colour(Enum):
@@ -27,12 +27,12 @@ def test_plain_values():
         "large": torch.zeros(2000),
         "tuple": (1, None, True),
         "enum": Colour.RED,
-        "function": to_plain,
+        "function": to_json_value,
         "class": Path,
         "object": object(),
         3: {"nested": {4}},
     }
-    found = to_plain(values)
+    found = to_json_value(values)
     json.dumps(found, allow_nan=False)
     assert found["object"].startswith("<object object")
     del found["object"]
@@ -45,7 +45,7 @@ def test_plain_values():
         "large": "Tensor (2000,)",
         "tuple": [1, None, True],
         "enum": "RED",
-        "function": "lws_lightning.records.plain.to_plain",
+        "function": "lws_lightning.records.json_values.to_json_value",
         "class": "pathlib.Path",
         "3": {"nested": [4]},
     }
