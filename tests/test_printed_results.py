@@ -46,22 +46,29 @@ def table_rows(text):
     return [[cell.strip() for cell in line] for line in lines]
 
 
-@pytest.mark.parametrize("method", ["full", "none", "learned"])
-def test_the_rows_with_pytorchs_weights_are_those_of_the_runs(method):
+TORCH_ROWS = {"full": "full", "none": "none", "learned": "learned", "undirected, then none": "undirected"}
+
+
+@pytest.mark.parametrize("name", TORCH_ROWS)
+def test_the_rows_with_pytorchs_weights_are_those_of_the_runs(name):
+    method = TORCH_ROWS[name]
     rows = runs("torch_runs")
-    (printed,) = [row for row in table_rows(TORCH) if row[0] == method]
+    (printed,) = [row for row in table_rows(TORCH) if row[0] == name]
     number = len(errors(rows, method=method))
     parameters = statistics.mean(errors(rows, "parameters_in_use", method=method))
-    assert printed == [method, str(number), *cells(rows, method=method), f"{parameters:,.0f}"]
+    assert printed == [name, str(number), *cells(rows, method=method), f"{parameters:,.0f}"]
+
+
+OPPONENTS = ("none", "full", "undirected")
 
 
 def test_the_tests_with_pytorchs_weights_are_those_of_the_runs():
     rows = runs("torch_runs")
-    found = compared(rows, [({"method": "learned"}, {"method": other}) for other in ("none", "full")])
+    found = compared(rows, [({"method": "learned"}, {"method": other}) for other in OPPONENTS])
     text = " ".join(TORCH.split())
-    assert "corrected by Holm for two" in text
-    number = len(errors(rows, method="learned")) * len(errors(rows, method="none"))
-    for place in range(2):
+    assert "corrected by Holm for three" in text
+    for place, other in enumerate(OPPONENTS):
+        number = len(errors(rows, method="learned")) * len(errors(rows, method=other))
         (u, p, corrected), (u_mean, p_mean, corrected_mean) = (found[average][place] for average in AVERAGES)
         over_all = f"(U = {u} of {number}, p = {p}, Holm {corrected}; "
         assert over_all + f"task mean U = {u_mean}, p = {p_mean}, Holm {corrected_mean})" in text
@@ -100,7 +107,7 @@ def test_the_tests_with_uniform_he_weights_are_those_of_the_runs_and_of_one_fami
 
 def test_no_other_p_value_is_printed():
     tables = table_rows(HE[HE.index("| less | than |") :])
-    assert len(re.findall(r"\bp = ", RESULTS)) == 4  # those with PyTorch's weights; the others stand in a table
+    assert len(re.findall(r"\bp = ", RESULTS)) == 6  # those with PyTorch's weights; the others stand in a table
     assert tables[0] == ["less", "than", "U", "p", "p (Holm)"]
 
 
