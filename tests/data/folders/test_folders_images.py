@@ -152,7 +152,10 @@ def test_many_broken_images_are_counted(make, root):
 def test_a_class_whose_images_are_all_broken(make, root):
     for file in (root / "birds/owl").iterdir():
         file.write_bytes(b"")
-    with pytest.warns(UserWarning, match="7 files"), pytest.raises(ValueError, match=r"none of the training images of class owl"):
+    with (
+        pytest.warns(UserWarning, match="7 files"),
+        pytest.raises(ValueError, match=r"none of the training images of class owl"),
+    ):
         make(broken_images="skip").setup()
 
 
