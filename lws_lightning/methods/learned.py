@@ -21,13 +21,16 @@ from lws_lightning.search import (
 from lws_lightning.sharing import MultiTaskNetwork
 from lws_lightning.training import Objective, WeightUpdate
 
-__all__ = ["Credit", "GradientScale", "LearnedScheme", "LearnedWeightSharing"]
+__all__ = ["Credit", "GradientScale", "LearnedScheme", "LearnedWeightSharing", "NesBatch"]
 
 Credit = Literal["joint", "per_task"]
 """Which losses update a task's categoricals: see `LearnedWeightSharing`."""
 
 GradientScale = Literal["mean", "expected_use"]
 """How gradients of the weights are scaled: see `LearnedWeightSharing`."""
+
+NesBatch = Literal["own", "training"]
+"""Which losses move the search distribution: see `LearnedWeightSharing`."""
 
 
 class LearnedScheme(Scheme):
@@ -50,8 +53,13 @@ class LearnedScheme(Scheme):
         sampling: Sampling = "independent",
         freeze_entropy: float = 0.0,
         initial_probs: list[list[list[float]]] | None = None,
+        nes_batch: NesBatch = "own",
     ) -> None:
         check_populations(nes_samples, sgd_samples, nes_lr, sampling)
+        if nes_batch not in get_args(NesBatch):
+            raise ValueError(f"nes_batch must be own or training, but is {nes_batch!r}.")
+        if nes_batch == "training" and sgd_samples < 2:
+            raise ValueError(f"nes_batch: training ranks sgd_samples assignments, at least 2, but is {sgd_samples}.")
         if credit not in get_args(Credit):
             raise ValueError(f"credit must be joint or per_task, but is {credit!r}.")
         if not 0 <= weight_price < float("inf"):
@@ -67,14 +75,16 @@ class LearnedScheme(Scheme):
         self.gradient_scale, self.credit, self.weight_price = gradient_scale, credit, weight_price
         self.sampling: Sampling = sampling
         self.freeze_entropy = freeze_entropy
+        self.nes_batch: NesBatch = nes_batch
 
     def begin(self, steps: float) -> list[str]:
         """Warns if `nes_lr` is so large that pi converges within the run by drift, whatever the losses."""
-        half_life = drift_half_life(self.nes_samples, self.nes_lr, self.sampling)
+        samples = self.nes_samples if self.nes_batch == "own" else self.sgd_samples
+        half_life = drift_half_life(samples, self.nes_lr, self.sampling)
         if not half_life < steps < float("inf"):
             return []
         return [
-            f"With nes_lr {self.nes_lr:g} and nes_samples {self.nes_samples} random drift alone halves the "
+            f"With nes_lr {self.nes_lr:g} and populations of {samples} random drift alone halves the "
             f"diversity of pi in about {half_life:,.0f} steps, and this run has {steps:,.0f}. A smaller nes_lr "
             "gives the losses more weight."
         ]
@@ -90,9 +100,13 @@ class LearnedScheme(Scheme):
             return super().step(update, batch)
         before = self.distribution.probs.clone()
         try:
-            nes_losses = self.update_distribution(update, batch.nes)
+            if self.nes_batch == "own":
+                nes_losses = self.update_distribution(update, batch.nes)
             population = self.sample(self.sgd_samples, update, "sgd")
             losses = update.gradients(batch.sgd, population, rescale=self.rescale_gradients)
+            if self.nes_batch == "training":
+                nes_losses = losses.cpu()
+                self._move(nes_losses, population, update.objective)
         except BaseException:
             self.distribution.restore(before)
             raise
@@ -108,9 +122,12 @@ class LearnedScheme(Scheme):
         """Makes one NES step (Algorithm 1, StepNES) in eval mode; returns the losses, `(S, T)` on the CPU."""
         population = self.sample(self.nes_samples, update, "nes")
         losses = update.evaluate(batch, population)
-        utilities = rank_utilities(self.ranked_losses(losses, population, update.objective))
-        self.distribution.update(population, utilities, self.nes_lr)
+        self._move(losses, population, update.objective)
         return losses
+
+    def _move(self, losses: Tensor, population: Tensor, objective: Objective) -> None:
+        utilities = rank_utilities(self.ranked_losses(losses, population, objective))
+        self.distribution.update(population, utilities, self.nes_lr)
 
     def ranked_losses(self, losses: Tensor, population: Tensor, objective: Objective) -> Tensor:
         """Returns the values that rank a population with losses `(S, T)`: `(S,)`, or `(S, T)` for per-task credit."""
@@ -175,6 +192,9 @@ class LearnedWeightSharing(MultiTaskMethod):
         freeze_entropy: Once the mean normalised entropy of pi falls below this, pi is frozen and the weights are
             trained only under the most likely assignment, in one pass per task. 0: never (the paper's).
         initial_probs: Initial pi, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
+        nes_batch: `own`: pi is updated by the losses of a separate population on a separate batch, in eval mode (the
+            paper's). `training`: by the losses of the population and the batch that train the weights, in train mode,
+            before the step. This saves the NES pass; `nes_samples` then has no effect.
         **options: See `MultiTaskMethod`.
     """
 
@@ -193,6 +213,7 @@ class LearnedWeightSharing(MultiTaskMethod):
         sampling: Sampling = "independent",
         freeze_entropy: float = 0.0,
         initial_probs: list[list[list[float]]] | None = None,
+        nes_batch: NesBatch = "own",
         **options: Any,
     ) -> None:
         design = Design(
@@ -210,6 +231,7 @@ class LearnedWeightSharing(MultiTaskMethod):
                 sampling,
                 freeze_entropy,
                 initial_probs,
+                nes_batch,
             ),
         )
         super().__init__(design, **options)
