@@ -113,6 +113,5 @@ def test_a_step_size_that_draws_lots_is_named(quiet_trainer, caplog, nes_lr, sai
     data = digits(seed=0)
     with caplog.at_level("INFO"):
         quiet_trainer(max_steps=20).fit(learned(data, seed=0, nes_lr=nes_lr, nes_samples=8), data)
-    assert (
-        "With nes_lr 1 and populations of 8 random drift alone halves the diversity of pi in about 13 steps" in caplog.text
-    ) == said
+    note = "With nes_lr 1 and populations of 8 random drift alone halves the diversity of pi in about 13 steps"
+    assert (note in caplog.text) == said
