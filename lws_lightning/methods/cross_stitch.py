@@ -25,17 +25,17 @@ class CrossStitchScheme(Scheme):
             raise ValueError(
                 f"stitch_lr_factor must be positive, or the units are never trained; it is {stitch_lr_factor}."
             )
-        self.gate_lr_factor = stitch_lr_factor
-        self._layer_names = blueprint.layer_names
         tasks = blueprint.num_tasks
         matrix = stitch_matrix(tasks, same_task)
         shapes = output_shapes(blueprint.base, blueprint.image_shape)
         units = [
             MixingUnit(tasks, matrix.expand(shapes[name][0], -1, -1) if per_channel else matrix)
-            for name in self._layer_names
+            for name in blueprint.layer_names
         ]
         layers, heads = blueprint.layers_and_heads([tasks] * len(units))
         super().__init__(ColumnNetwork(layers, heads, units))
+        self.gate_lr_factor = stitch_lr_factor
+        self._layer_names = blueprint.layer_names
 
     def details(self) -> dict[str, Any]:
         """Returns `mixing`: the T x T matrix of each layer, averaged over channels if each has its own."""

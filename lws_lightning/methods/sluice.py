@@ -29,23 +29,21 @@ class SluiceScheme(Scheme):
         check_fraction("last_layer", last_layer)
         if not penalty >= 0:
             raise ValueError(f"penalty must not be negative, but is {penalty}.")
-        self._layer_names = blueprint.layer_names
-        self._subspaces, self._penalty_weight = subspaces, penalty
-        tasks = blueprint.num_tasks
+        names, tasks = blueprint.layer_names, blueprint.num_tasks
         all_shapes = output_shapes(blueprint.base, blueprint.image_shape)
-        shapes = [all_shapes[name] for name in self._layer_names]
-        for name, shape in zip(self._layer_names, shapes, strict=True):
+        shapes = [all_shapes[name] for name in names]
+        for name, shape in zip(names, shapes, strict=True):
             if shape[0] % subspaces:
                 raise ValueError(
                     f"subspaces is {subspaces}, but layer {name!r} has {shape[0]} channels, which do not divide "
                     "into subspaces of equal size. Choose another model.subspaces or another network."
                 )
-        self._channels = [shape[0] for shape in shapes]
+        channels = [shape[0] for shape in shapes]
         units = [MixingUnit(tasks, stitch_matrix(tasks * subspaces, same_subspace)) for _ in shapes]
         layers, heads = blueprint.layers_and_heads([tasks] * len(units))
         if penalty > 0:
-            for layer, name, channels in zip(_learned(layers), self._layer_names, self._channels, strict=True):
-                _output_weight(layer.copies[0], channels, name)  # refuses before training
+            for layer, name, size in zip(_learned(layers), names, channels, strict=True):
+                _output_weight(layer.copies[0], size, name)  # refuses before training
         skip = [index for index, shape in enumerate(shapes) if shape == shapes[-1]]
         if len(skip) == 1:
             network = ColumnNetwork(layers, heads, units)
@@ -54,6 +52,8 @@ class SluiceScheme(Scheme):
             beta[:, -1] = last_layer
             network = ColumnNetwork(layers, heads, units, skip, beta)
         super().__init__(network)
+        self._layer_names, self._channels = names, channels
+        self._subspaces, self._penalty_weight = subspaces, penalty
 
     def begin(self, steps: float) -> list[str]:
         """Reports which layers beta mixes."""

@@ -20,13 +20,13 @@ class SoftOrderScheme(Scheme):
     def __init__(self, blueprint: Blueprint, scale_lr_factor: float) -> None:
         if not scale_lr_factor > 0:
             raise ValueError(f"scale_lr_factor must be positive, or no order is learned; it is {scale_lr_factor}.")
-        self.gate_lr_factor = scale_lr_factor
-        self._task_names = list(blueprint.task_names)
         layers = blueprint.base.layers
         mixed = longest_uniform_run(blueprint.base)
-        self.mixed_layers = [layers[position].name for position in mixed]
         learned = [position for position, layer in enumerate(layers) if layer.learned]
         super().__init__(SoftOrderNetwork(*blueprint.layers_and_heads([1] * len(learned)), mixed, learned))
+        self.gate_lr_factor = scale_lr_factor
+        self.mixed_layers = [layers[position].name for position in mixed]
+        self._task_names = list(blueprint.task_names)
 
     def begin(self, steps: float) -> list[str]:
         """Reports which layers are mixed."""
