@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lws_lightning.batches import EvaluationBatch, PredictionBatch, StepBatch
 from lws_lightning.methods.arguments import CapturesArguments
-from lws_lightning.methods.checks import check_precision, check_task_info, check_trainer
+from lws_lightning.methods.checks import check_precision, check_task_info, check_trainer, check_training_options
 from lws_lightning.methods.engine import LightningEngine, trainer_of
 from lws_lightning.methods.evaluation import TaskErrors
 from lws_lightning.methods.progress import FitProgress
@@ -166,7 +166,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.automatic_optimization = False
         self.save_hyperparameters(self.constructor_options(MultiTaskMethod))
         check_task_info(task_names, num_classes, image_shape)
-        _check_ranges(lr, adam_eps, clip_grad_norm, max_images_per_pass, perturb_copies, ema_decay)
+        check_training_options(lr, adam_eps, clip_grad_norm, max_images_per_pass, perturb_copies, ema_decay)
         if design.patience is not None and validation_prefix == "test_curve":
             raise ValueError(
                 "Early stopping needs validation images, but with data.validation: none the validation loop sees test "
@@ -513,22 +513,3 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
             refuse_import_path(torch.load(checkpoint_path, map_location="meta", weights_only=True))
         kwargs.setdefault("pretrained_weights", None)  # the checkpoint has the weights, and their source may be gone
         return super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
-
-
-def _check_ranges(
-    lr: float,
-    adam_eps: float,
-    clip_grad_norm: float | None,
-    max_images_per_pass: int | None,
-    perturb_copies: float,
-    ema_decay: float | None,
-) -> None:
-    positive = {"lr": lr, "adam_eps": adam_eps, "clip_grad_norm": clip_grad_norm}
-    positive["max_images_per_pass"] = max_images_per_pass
-    for name, value in positive.items():
-        if value is not None and not value > 0:
-            raise ValueError(f"{name} must be positive, but is {value}.")
-    if not perturb_copies >= 0:
-        raise ValueError(f"perturb_copies must not be negative, but is {perturb_copies}.")
-    if ema_decay is not None and not 0 < ema_decay < 1:
-        raise ValueError(f"ema_decay must be in (0, 1), or null for no averaging, but is {ema_decay}.")

@@ -26,7 +26,14 @@ from lightning.pytorch.strategies.xla import XLAStrategy
 
 from lws_lightning.search import Sampling
 
-__all__ = ["check_fraction", "check_populations", "check_precision", "check_task_info", "check_trainer"]
+__all__ = [
+    "check_fraction",
+    "check_populations",
+    "check_precision",
+    "check_task_info",
+    "check_trainer",
+    "check_training_options",
+]
 
 _PRECISIONS = ("64-true", "32-true", "bf16-mixed", "16-mixed", "bf16-true")
 
@@ -155,3 +162,23 @@ def _check_strategy(trainer: Trainer) -> None:
             "trainer.sync_batchnorm cannot work, because it would normalise the images of several tasks together. "
             "Leave it out; with data.distribute: tasks every task's whole batch is normalised on one process."
         )
+
+
+def check_training_options(
+    lr: float,
+    adam_eps: float,
+    clip_grad_norm: float | None,
+    max_images_per_pass: int | None,
+    perturb_copies: float,
+    ema_decay: float | None,
+) -> None:
+    """Raises ValueError if an option that every method has is out of range; see `MultiTaskMethod`."""
+    positive = {"lr": lr, "adam_eps": adam_eps, "clip_grad_norm": clip_grad_norm}
+    positive["max_images_per_pass"] = max_images_per_pass
+    for name, value in positive.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be positive, but is {value}.")
+    if not perturb_copies >= 0:
+        raise ValueError(f"perturb_copies must not be negative, but is {perturb_copies}.")
+    if ema_decay is not None and not 0 < ema_decay < 1:
+        raise ValueError(f"ema_decay must be in (0, 1), or null for no averaging, but is {ema_decay}.")

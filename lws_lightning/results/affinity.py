@@ -15,7 +15,7 @@ from scipy.spatial.distance import squareform
 from lws_lightning.drawing import affinity_of_assignment, affinity_of_probabilities
 from lws_lightning.records import Run
 from lws_lightning.results.group_sizes import Assignment, read_assignments
-from lws_lightning.results.grouping import Row, Section
+from lws_lightning.results.rows import Row, Section
 
 __all__ = ["Affinity", "Stability", "row_affinity", "section_affinities", "stability", "task_order"]
 

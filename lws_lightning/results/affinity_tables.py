@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from lws_lightning.results.affinity import ALL_LAYERS, Affinity, Stability
-from lws_lightning.results.grouping import Section, seeds_text
+from lws_lightning.results.rows import Section, seeds_text
 from lws_lightning.results.table import Column, Table
 
 __all__ = ["MAX_LAYERS", "affinity_table", "pair_table", "stability_table"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lws_lightning.records import Run, curve_from_csv
-from lws_lightning.results.grouping import Row, deviation
+from lws_lightning.results.rows import Row, deviation
 
 __all__ = ["Band", "Curve", "band", "read_curves"]
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from lws_lightning.drawing import Sheet, inches, ink_on, literal_text, shorten, upright_if_crowded
 from lws_lightning.results.curves import Band
 from lws_lightning.results.group_sizes import size_bins, sizes_text
-from lws_lightning.results.grouping import Section
+from lws_lightning.results.rows import Section
 
 __all__ = [
     "Line",

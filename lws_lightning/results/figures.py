@@ -18,7 +18,7 @@ from lws_lightning.results.affinity import Affinity, task_order
 from lws_lightning.results.curves import Band, Curve, band, read_curves
 from lws_lightning.results.drawing import Line, Style, entropy_figure, error_figure, group_sizes_figure
 from lws_lightning.results.group_sizes import Assignment, group_shares, read_assignments, size_bins, sizes_text
-from lws_lightning.results.grouping import Row, Section
+from lws_lightning.results.rows import Row, Section
 from lws_lightning.results.table import Column, Table
 from lws_lightning.results.tradeoff import price_curves, tradeoff_figure, tradeoff_points
 

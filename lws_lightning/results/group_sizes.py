@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from lws_lightning.records import Run
-from lws_lightning.results.grouping import Row
+from lws_lightning.results.rows import Row
 
 __all__ = ["Assignment", "group_shares", "read_assignments", "size_bins", "sizes_text"]
 

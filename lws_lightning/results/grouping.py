@@ -1,168 +1,20 @@
 """Groups runs into rows for tables, tests and figures, with the reason for every run that is left out."""
 
 import json
-import math
-import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 from lws_lightning.drawing import copy_letter
-from lws_lightning.records import Evaluation, Run
+from lws_lightning.records import Run
+from lws_lightning.results.rows import Key, LeftOut, Member, Row, Section, seeds_text, training_differences
 
-__all__ = [
-    "Key",
-    "LeftOut",
-    "Member",
-    "Row",
-    "Section",
-    "Source",
-    "deviation",
-    "group_runs",
-    "seeds_text",
-    "training_differences",
-]
+__all__ = ["Source", "group_runs"]
 
 Source = Literal["auto", "test", "curve"]
 T = TypeVar("T")
 _METHODS = ("full", "none", "prior", "learned")
 _LABELS = {"test_curve": "test curve", "val": "validation", "test": "test"}
-
-
-class Key(NamedTuple):
-    """How a run was evaluated; only runs with the same key are averaged."""
-
-    prefix: str
-    step: int
-    images: int
-
-    def __str__(self) -> str:
-        return f"{_LABELS.get(self.prefix, self.prefix)} at step {self.step:,}, {self.images:,} images"
-
-
-class Member(NamedTuple):
-    """A run of a row and its evaluation."""
-
-    run: Run
-    evaluation: Evaluation
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A run that is in no row.
-
-    Attributes:
-        run: The run.
-        reason: The reason, without a full stop.
-        other: The run that replaces it, None if there is none.
-    """
-
-    run: Run
-    reason: str
-    other: Run | None = None
-
-    def text(self, folder_name: Callable[[Path], str] = str) -> str:
-        """Returns the reason as a sentence; `folder_name` returns the displayed name of a folder."""
-        replacement = f" in {folder_name(self.other.folder)}, which is later" if self.other else ""
-        return f"{folder_name(self.run.folder)}: {self.reason}{replacement}."
-
-
-@dataclass(frozen=True)
-class Row:
-    """Runs that differ only in the seed.
-
-    Attributes:
-        letter: A, B, ..., unique in a report.
-        network: Name of the base network.
-        method: Name of the method.
-        variant: The options in which the rows of this method differ, as text, empty if there is one row only.
-        options: The options of the method that a result depends on, without those that are None, and the precision.
-        members: One run for each seed, in the order of seeds.
-    """
-
-    letter: str
-    network: str
-    method: str
-    variant: str
-    options: Mapping[str, Any]
-    members: tuple[Member, ...]
-
-    @property
-    def label(self) -> str:
-        """The method with its variant."""
-        return f"{self.method} ({self.variant})" if self.variant else self.method
-
-    @property
-    def changed_options(self) -> dict[str, Any]:
-        """The options with other values than the defaults, except K_l."""
-        defaults = self.runs[0].defaults
-        names = self.options.keys() & defaults.keys() - {"weights_per_layer"}
-        return {name: self.options[name] for name in sorted(names) if self.options[name] != defaults[name]}
-
-    @property
-    def learned(self) -> bool:
-        """Whether the method searches for the sharing."""
-        return self.method.startswith("learned")
-
-    @property
-    def key(self) -> Key:
-        """How its runs were evaluated."""
-        return _key(self.members[0])
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """Its runs."""
-        return tuple(member.run for member in self.members)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Their seeds, ascending."""
-        return tuple(run.seed for run in self.runs)
-
-    @property
-    def diverged(self) -> tuple[Run, ...]:
-        """The runs whose error is not finite."""
-        return tuple(run for run, evaluation in self.members if not math.isfinite(evaluation.error))
-
-    def errors(self, average: str) -> list[float]:
-        """Returns each run's `error` or `error_task_mean` in percent, in the order of members."""
-        return [float(getattr(evaluation, average)) for _, evaluation in self.members]
-
-
-@dataclass(frozen=True)
-class Section:
-    """The rows of one data set.
-
-    Attributes:
-        data: Name of the DataModule's class.
-        variant: The options of the data in which the sections of this data set differ, as text.
-        task_names: Names of the tasks.
-        rows: Rows in the order network, method, options; empty if no run is finished.
-        key: How most rows were evaluated, None without rows.
-        left_out: The runs in no row.
-        notes: Sentences about the runs as a whole.
-    """
-
-    data: str
-    variant: str
-    task_names: tuple[str, ...]
-    rows: tuple[Row, ...]
-    key: Key | None
-    left_out: tuple[LeftOut, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        """The data set, its variant and its number of tasks."""
-        variant = f" ({self.variant})" if self.variant else ""
-        return f"{self.data}{variant}, {len(self.task_names)} task{'s' * (len(self.task_names) != 1)}"
-
-    @property
-    def networks(self) -> tuple[str, ...]:
-        """The networks of the rows, without duplicates."""
-        return tuple(dict.fromkeys(row.network for row in self.rows))
 
 
 def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
@@ -193,33 +45,6 @@ def group_runs(runs: Sequence[Run], source: Source = "auto") -> list[Section]:
             key = _most_common([row.key for row in rows]) if rows else None
             sections.append(Section(data, variant, tasks, rows, key, left_out, tuple(_notes(rows))))
     return sections
-
-
-def seeds_text(seeds: Iterable[int]) -> str:
-    """Returns seeds as text such as `0-4, 7`."""
-    spans: list[list[int]] = []
-    for seed in sorted(seeds):
-        if spans and seed == spans[-1][1] + 1:
-            spans[-1][1] = seed
-        else:
-            spans.append([seed, seed])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a}, {b}" for a, b in spans)
-
-
-def deviation(values: Sequence[float]) -> float | None:
-    """Returns the standard deviation with n - 1, None for one value, nan where a value is not finite."""
-    if len(values) < 2:
-        return None
-    # Not `statistics.stdev`: it raises where a run diverged to nan.
-    mean = statistics.fmean(values)
-    return float((sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
-
-
-def training_differences(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Returns the values, one for each row, of each training option (such as `lr`) or precision that differs."""
-    names = {"precision"}.union(*(run.training_options for row in rows for run in row.runs))
-    options = {name: [row.options.get(name) for row in rows] for name in sorted(names)}
-    return {name: values for name, values in options.items() if any(value != values[0] for value in values)}
 
 
 def _data_variants(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
@@ -308,12 +133,6 @@ def _status(run: Run) -> str:
     return f"{unfinished} at step {run.step:,}{limit}{message}"
 
 
-def _key(member: Member) -> Key:
-    run, evaluation = member
-    stopped_early = run.stopped_by is not None and evaluation.step == run.step
-    return Key(evaluation.prefix, run.max_steps if stopped_early else evaluation.step, evaluation.images)
-
-
 def _most_common(keys: Sequence[Key]) -> Key:
     counts = Counter(keys)
     return max(counts, key=lambda key: (counts[key], key.step, key.images, key.prefix))
@@ -321,13 +140,13 @@ def _most_common(keys: Sequence[Key]) -> Key:
 
 def _comparable(members: Sequence[Member]) -> tuple[list[Member], list[LeftOut]]:
     """Keeps the runs with the most common key, one for each seed, and gives reasons for the others."""
-    common = _most_common([_key(member) for member in members])
+    common = _most_common([member.key for member in members])
     left_out = []
     by_seed: dict[int, Member] = {}
     for member in sorted(members, key=lambda member: member.run.ended or ""):
         run = member.run
-        if _key(member) != common:
-            left_out.append(LeftOut(run, f"{_key(member)}; the others: {common}"))
+        if member.key != common:
+            left_out.append(LeftOut(run, f"{member.key}; the others: {common}"))
             continue
         if run.seed in by_seed:
             left_out.append(LeftOut(by_seed[run.seed].run, f"seed {run.seed} again", run))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lws_lightning.records import Hardware, Run
-from lws_lightning.results.grouping import Row, Section, seeds_text
+from lws_lightning.results.rows import Row, Section, seeds_text
 
 __all__ = ["Origin", "environments", "row_origin", "training_dates"]
 

@@ -15,9 +15,10 @@ from lws_lightning.results.affinity_tables import MAX_LAYERS, affinity_table, pa
 from lws_lightning.results.document import Block, Bullets, Heading, as_markdown
 from lws_lightning.results.drawing import Style, row_styles
 from lws_lightning.results.figures import FIGURE_KINDS, Picture, section_pictures
-from lws_lightning.results.grouping import Section, Source, group_runs
+from lws_lightning.results.grouping import Source, group_runs
 from lws_lightning.results.origin import Origin, environments, row_origin, training_dates
 from lws_lightning.results.row_tables import cost_table, error_table, foot_notes, row_table, run_table
+from lws_lightning.results.rows import Section
 from lws_lightning.results.significance import compare, significance_table
 from lws_lightning.results.table import Table, csv_text
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from lws_lightning.results.grouping import Member, Row, Section, deviation
+from lws_lightning.results.rows import Member, Row, Section, deviation
 from lws_lightning.results.table import Column, Table
 
 __all__ = ["cost_table", "error_table", "foot_notes", "row_table", "run_table"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lws_lightning.results.grouping import Row, Section, training_differences
+from lws_lightning.results.rows import Row, Section, training_differences
 from lws_lightning.results.table import Column, Table
 
 __all__ = [

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from lws_lightning.drawing import literal_text
 from lws_lightning.results.drawing import Style, count_along, legend_panel
-from lws_lightning.results.grouping import Row, deviation
+from lws_lightning.results.rows import Row, deviation
 
 __all__ = ["Point", "price_curves", "tradeoff_figure", "tradeoff_points"]
 

@@ -1,5 +1,6 @@
 from lws_lightning.results import load_runs
-from lws_lightning.results.grouping import group_runs, seeds_text
+from lws_lightning.results.grouping import group_runs
+from lws_lightning.results.rows import seeds_text
 
 
 def sections(folder):

@@ -10,7 +10,8 @@ from sklearn.metrics import adjusted_rand_score, rand_score
 from lws_lightning.results import load_runs, make_report
 from lws_lightning.results.affinity import section_affinities, stability, task_order
 from lws_lightning.results.affinity_tables import pair_table, stability_table
-from lws_lightning.results.grouping import Section, group_runs
+from lws_lightning.results.grouping import group_runs
+from lws_lightning.results.rows import Section
 
 
 def drawn(runs, layers, tasks, copies, seed=0):
