@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler
 
 from lws_lightning.batches import Distribute, EvaluationBatch, StepBatch
+from lws_lightning.data.augmentation import Augmentation
 from lws_lightning.data.checkpoint import compare_with_checkpoint
 from lws_lightning.data.checks import require_at_least, require_fraction, require_one_of
 from lws_lightning.data.digest import images_digest
@@ -55,6 +56,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         images_on_device: Whether the Trainer's device keeps a copy of the training images, so that each step transfers
             only indices. `auto`: on a GPU, if they take at most a quarter of its free memory. Batches do not depend on
             it. Augmented images are always transferred.
+        augmentation: Names of `torchvision.transforms.v2`, those with arguments as
+            `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, to each image independently; the
+            NES batch ranks assignments in evaluation mode, on images as in a test.
 
     Attributes:
         class_counts: Name of each task of the data set -> its number of classes, in the default order.
@@ -91,6 +95,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         seed: int | None = None,
         distribute: Distribute = "examples",
         images_on_device: OnDevice = "auto",
+        augmentation: list[str | dict[str, Any]] | None = None,
     ) -> None:
         super().__init__()
         # Not to the logger: Lightning refuses options with the same name as one of the method (`seed`).
@@ -128,6 +133,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         self.distribute = distribute
         self.images_on_device = images_on_device
         self.seed = resolve_seed(seed)
+        self._augmentation = (
+            Augmentation(self.dataset_name, augmentation, self.seed, self.image_shape) if augmentation else None
+        )
         self._splits: dict[Split, list[Examples]] = {}
         self._class_names: list[tuple[str, ...] | None] = []
         self._device_images: DeviceImages | None = None
@@ -139,7 +147,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
 
     def augmentation(self) -> Augment | None:
         """Returns the augmentation of SGD batches, or None."""
-        return None
+        return self._augmentation
 
     @property
     def root_path(self) -> Path:

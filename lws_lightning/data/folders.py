@@ -14,7 +14,6 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import normalize
 
 from lws_lightning.batches import EvaluationBatch, StepBatch
-from lws_lightning.data.augmentation import Augmentation
 from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.cache import ArrayCache
 from lws_lightning.data.checks import require_fraction, require_one_of
@@ -22,7 +21,6 @@ from lws_lightning.data.image_decoding import Decoder, ResizeMode, check_size
 from lws_lightning.data.image_reading import ReadImages, read_folders, usable_memory
 from lws_lightning.data.image_scan import TaskFolder, scan_tasks
 from lws_lightning.data.normalization import read_normalization
-from lws_lightning.data.sampler import Augment
 from lws_lightning.data.splits import hold_out
 from lws_lightning.data.streaming import Images, StreamedImages
 from lws_lightning.data.tasks import Examples, TaskData
@@ -56,9 +54,6 @@ class ImageFolders(MultiTaskDataModule):
         background: Grey value 0..255 behind transparent images and around padded ones.
         normalization: `none` (the network sees values from 0 to 1), `imagenet`, or `{mean: [...], std: [...]}` with a
             value for each channel on that scale.
-        augmentation: Names of `torchvision.transforms.v2`, those with arguments as
-            `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, to each image independently; the
-            NES batch ranks assignments in evaluation mode, on images as in a test.
         test_fraction: Fraction of each class that is held out if a task has no test folder, in (0, 1). A class always
             keeps a training image.
         broken_images: Files that cannot be read as images: `refuse` raises an error, `skip` warns and continues without
@@ -86,7 +81,6 @@ class ImageFolders(MultiTaskDataModule):
         resize: ResizeMode = "crop",
         background: int = 255,
         normalization: Literal["none", "imagenet"] | dict[str, list[float]] = "none",
-        augmentation: list[str | dict[str, Any]] | None = None,
         test_fraction: float = 0.2,
         broken_images: BrokenImages = "refuse",
         in_memory: Literal["auto"] | bool = "auto",
@@ -124,7 +118,6 @@ class ImageFolders(MultiTaskDataModule):
         self._workers_given = num_workers is not None
         self._folders = [folders[task] for task in self.task_names]
         self._check_folders()
-        self._augmentation = Augmentation(name, augmentation, self.seed, self.image_shape) if augmentation else None
 
     @property
     def preprocessing(self) -> dict[str, Any]:
@@ -139,10 +132,6 @@ class ImageFolders(MultiTaskDataModule):
     def class_names(self) -> list[tuple[str, ...] | None]:
         """The class names of each task. Known before any image is read."""
         return [folder.class_names for folder in self._folders]
-
-    def augmentation(self) -> Augment | None:
-        """Returns the augmentation of SGD batches, or None."""
-        return self._augmentation
 
     def normalize(self, images: Tensor) -> Tensor:
         """Normalises `(..., C, H, W)` uint8 images to float32; returns them unchanged with `normalization: none`."""
