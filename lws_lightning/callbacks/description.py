@@ -46,7 +46,7 @@ def describe_run(trainer: Trainer, method: MultiTaskMethod, **progress: Any) -> 
         trainer=options_to_json({name: getattr(trainer, name) for name in TRAINER_OPTIONS}),
         entropies=_entropies(distribution, method.layer_names),
         probabilities=_probabilities(distribution, method.weights_per_layer),
-        assignment=None if method.assignment is None else method.assignment.tolist(),
+        assignment=method.assignment.tolist(),
         details=method.details(),
         parameters_in_use=method.network.parameters_in_use(method.assignment),
         parameters_total=sum(parameter.numel() for parameter in method.network.parameters()),

@@ -89,7 +89,7 @@ class SharingMonitor(Callback):
         module = require_method(pl_module, self)
         if self._drawn_at is None or (module.distribution is not None and self._drawn_at < trainer.global_step):
             self._draw_for_tensorboard(trainer, module)
-        if module.assignment is not None:
+        if len(module.assignment):
             text = groups_text(module.assignment, module.layer_names, module.task_names)
             for logger in _tensorboards(trainer):
                 logger.experiment.add_text("sharing/groups", text, trainer.global_step)
@@ -122,7 +122,7 @@ def _tensorboards(trainer: Trainer) -> list[TensorBoardLogger]:
 def _figures(module: MultiTaskMethod) -> dict[str, Figure]:
     names = module.layer_names, module.task_names, module.weights_per_layer
     figures = {}
-    if module.assignment is not None:
+    if len(module.assignment):
         figures["assignment"] = assignment_figure(module.assignment, *names)
     if module.distribution is not None:
         figures["probabilities"] = probabilities_figure(module.distribution.probs, *names)
@@ -137,7 +137,7 @@ def _scalars(module: MultiTaskMethod) -> tuple[dict[str, torch.Tensor], dict[str
     """Returns the scalars over all layers, and those of each layer."""
     # `log` leaves CPU tensors where they are; a number would be copied to the GPU and back.
     totals = {"sharing/parameters": torch.tensor(float(module.network.parameters_in_use(module.assignment)))}
-    if module.assignment is not None:
+    if len(module.assignment):
         distinct = sum(len(set(row)) for row in module.assignment.tolist())
         totals["sharing/distinct_weights"] = torch.tensor(float(distinct))
     layers: dict[str, torch.Tensor] = {}

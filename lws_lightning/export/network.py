@@ -29,7 +29,7 @@ def task_network(method: MultiTaskMethod, task: int | str) -> nn.Sequential:
     """
     index = method.task_index(task)
     networks, assignment = method.inference_network(index)
-    if assignment is None:
+    if len(assignment) == 0:
         raise NotImplementedError(
             f"{type(method).__name__} has no network for one task alone: a prediction mixes the activations of "
             "several blocks at each layer (docs/methods.md), which is no chain of plain modules. `lws predict` "

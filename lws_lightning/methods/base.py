@@ -218,7 +218,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         )
         self.errors = TaskErrors(len(self.task_names))
         self.evaluations: dict[str, Evaluation] = {}
-        self._evaluated_assignment: Tensor | None = None
+        self._evaluated_assignment = self.assignment
         self._data_record: DataRecord | None = None
         self._schedule_steps = 0
         self._saved_schedule_steps: int | None = None
@@ -236,8 +236,8 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
     # Predictions and evaluations
 
     @property
-    def assignment(self) -> Tensor | None:
-        """The assignment for inference, `(L, T)` int64 on the CPU; None if no assignment describes the sharing."""
+    def assignment(self) -> Tensor:
+        """The assignment for inference, `(L, T)` int64 on the CPU; `(0, T)` if tasks mix instead of choosing copies."""
         return self.scheme.assignment
 
     @property
@@ -245,7 +245,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         """The networks that evaluations use: those with averaged weights if `ema_decay` is set."""
         return self.network if self.average is None else self.average
 
-    def inference_network(self, task: int) -> tuple[TaskNetworks, Tensor | None]:
+    def inference_network(self, task: int) -> tuple[TaskNetworks, Tensor]:
         """Returns the networks and the assignment that predictions of a task use.
 
         With early stopping these are the task's best networks, but evaluations during training use the current weights.
@@ -305,9 +305,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         check_precision(self.trainer, self.ema_decay)
         batch_size = getattr(getattr(self.trainer, "datamodule", None), "batch_size", None)
         if self.trainer.training and isinstance(batch_size, int):  # refuses a bound that is too small for any pass
-            assignment = self.assignment
-            population = None if assignment is None else assignment.unsqueeze(0)
-            self.network.passes(population, batch_size, self.max_images_per_pass)
+            self.network.passes(self.assignment.unsqueeze(0), batch_size, self.max_images_per_pass)
         claim_folder(self.trainer)
         save_checkpoints_atomically(self.trainer)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +47,7 @@ def inference_seconds(method: "MultiTaskMethod", batch_size: int) -> float:
 class _OneTask(nn.Module):
     """One task's network as a module, so that its weights can be replaced for a call."""
 
-    def __init__(self, network: TaskNetworks, assignment: Any, task: int) -> None:
+    def __init__(self, network: TaskNetworks, assignment: Tensor, task: int) -> None:
         super().__init__()
         self.network = network
         self._choice = assignment, task
@@ -56,7 +56,7 @@ class _OneTask(nn.Module):
         return self.network.forward_task(images, *self._choice)
 
 
-def count_multiply_adds(network: TaskNetworks, assignment: Any, image_shape: tuple[int, ...]) -> list[int]:
+def count_multiply_adds(network: TaskNetworks, assignment: Tensor, image_shape: tuple[int, ...]) -> list[int]:
     """Counts the multiply-adds of a prediction of one image in eval mode, for each of T tasks.
 
     Counts convolutions and matrix products: half of the FLOPs that torch counts. One task's network is counted as a
@@ -65,7 +65,7 @@ def count_multiply_adds(network: TaskNetworks, assignment: Any, image_shape: tup
 
     Args:
         network: The networks of all tasks.
-        assignment: `(L, T)` int64, or None if no assignment describes the sharing.
+        assignment: `(L, T)` int64.
         image_shape: `(C, H, W)`.
     """
     with torch.no_grad(), network.evaluating():
@@ -94,7 +94,9 @@ def median_seconds(predict: Callable[[Tensor], Tensor], images: Tensor, repeats:
     return statistics.median(seconds[1:])
 
 
-def _count_all(network: TaskNetworks, assignment: Any, image_shape: tuple[int, ...], device: str | None) -> list[int]:
+def _count_all(
+    network: TaskNetworks, assignment: Tensor, image_shape: tuple[int, ...], device: str | None
+) -> list[int]:
     features: list[Tensor] = []
     hook = network.heads[0].register_forward_pre_hook(lambda module, inputs: features.append(inputs[0]))
     try:

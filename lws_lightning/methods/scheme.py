@@ -91,9 +91,10 @@ class Scheme:
         self.distribution = distribution
 
     @property
-    def assignment(self) -> Tensor | None:
-        """The assignment for inference, `(L, T)` int64 on the CPU: by default the most likely, or None."""
-        return None if self.distribution is None else self.distribution.mode()
+    def assignment(self) -> Tensor:
+        """The assignment for inference, `(L, T)` int64 on the CPU: the most likely one; without a search `(0, T)`."""
+        no_layers = torch.empty(0, len(self.network.heads), dtype=torch.int64)
+        return no_layers if self.distribution is None else self.distribution.mode()
 
     def begin(self, steps: float) -> list[str]:
         """Called at the start of training.
@@ -121,8 +122,7 @@ class Scheme:
         Returns:
             Scalars to log, by tag; `train/loss` is the mean loss.
         """
-        assignment = self.assignment
-        losses = update.gradients(batch.sgd, None if assignment is None else assignment.unsqueeze(0))
+        losses = update.gradients(batch.sgd, self.assignment.unsqueeze(0))
         update.apply()
         return {"train/loss": losses.mean()}
 

@@ -74,7 +74,7 @@ class Run(Record):
         entropies: Of the search distribution: `mean` and by name `layers` in nats, `normalized_mean` and
             `normalized_layers` in [0, 1], all means over tasks. None for fixed sharing.
         probabilities: The search distribution, by layer, task and copy. None for fixed sharing.
-        assignment: `(L, T)`, the most likely assignment; None where no assignment describes the sharing.
+        assignment: `(L, T)`, the most likely assignment; empty where tasks mix instead of choosing copies.
         details: Other information that the method gives about the sharing.
         parameters_in_use: Distinct parameters that the tasks' networks use.
         parameters_total: All parameters.
@@ -113,7 +113,7 @@ class Run(Record):
     trainer: dict[str, Any]
     entropies: dict[str, Any] | None
     probabilities: list[list[list[float]]] | None
-    assignment: list[list[int]] | None
+    assignment: list[list[int]]
     details: dict[str, Any]
     parameters_in_use: int
     parameters_total: int

@@ -17,7 +17,7 @@ def read_assignments(row: Row) -> tuple[list[tuple[Run, Assignment]], list[tuple
     found: list[tuple[Run, Assignment]] = []
     problems = []
     for run in row.runs:
-        if run.assignment is None:
+        if not run.assignment:
             problems.append((run, "its record has no assignment"))
         elif found and run.layer_names != found[0][0].layer_names:
             problems.append((run, "it has other layers than the first run of its row"))

@@ -107,11 +107,11 @@ class ColumnNetwork(GatedNetworks):
         per_image = weights.repeat_interleave(len(activations) // len(tasks))
         return activations * per_image.view(-1, *[1] * (activations.dim() - 1))
 
-    def task_modules(self, assignment: None, task: int) -> list[nn.Module]:
+    def task_modules(self, assignment: Tensor, task: int) -> list[nn.Module]:
         """Returns all columns and units, and the task's head; only one row of the last unit is used."""
         return [*self._chain, *self._units, self.heads[task]]
 
-    def task_parameters(self, assignment: None, task: int) -> list[nn.Parameter]:
+    def task_parameters(self, assignment: Tensor, task: int) -> list[nn.Parameter]:
         """Returns the distinct parameters that a prediction of one task uses."""
         skip = [] if self.skip_weights is None else [self.skip_weights]
         return super().task_parameters(assignment, task) + skip
@@ -121,7 +121,7 @@ class ColumnNetwork(GatedNetworks):
         skip = [] if self.skip_weights is None else [self.skip_weights]
         return [unit.weight for unit in self._units] + skip
 
-    def passes(self, population: None, batch_size: int, max_images: int | None) -> list[PopulationPass]:
+    def passes(self, population: Tensor, batch_size: int, max_images: int | None) -> list[PopulationPass]:
         """Splits by task; each task's batch is T * B images in a layer."""
         columns = len(self.heads)
         smallest = f"{batch_size} in each of {columns} columns"

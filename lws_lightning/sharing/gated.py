@@ -15,20 +15,20 @@ __all__ = ["GatedNetworks", "plan_all_copies", "root_prefixes"]
 
 
 class GatedNetworks(TaskNetworks):
-    """Networks that no assignment describes; a subclass computes what the heads read."""
+    """Networks without copies to choose: assignments are `(0, T)`. A subclass computes what the heads read."""
 
     @abstractmethod
     def features(self, images: Tensor, tasks: Sequence[int], batch_size: int) -> Tensor:
         """Computes the heads' input, `(T' * B, ...)`, from the images `(T' * B, ...)` of T' tasks."""
 
     def forward(
-        self, images: Tensor, population: None = None, population_pass: PopulationPass | None = None
+        self, images: Tensor, population: Tensor, population_pass: PopulationPass | None = None
     ) -> list[Tensor]:
         """Runs one batch of each task.
 
         Args:
             images: `(T, B, ...)` floating point.
-            population: None, because no assignment describes the network.
+            population: `(1, 0, T)`.
             population_pass: The tasks to compute (see `passes`); None: all.
 
         Returns:
@@ -43,7 +43,7 @@ class GatedNetworks(TaskNetworks):
                 logits.append(self.heads[task](task_features).unsqueeze(0))
         return logits
 
-    def forward_task(self, images: Tensor, assignment: None, task: int) -> Tensor:
+    def forward_task(self, images: Tensor, assignment: Tensor, task: int) -> Tensor:
         """Runs `(N, ...)` images of one task; returns `(N, classes)` logits."""
         return self.heads[task](self.features(images, [task], len(images)))  # type: ignore[no-any-return]
 

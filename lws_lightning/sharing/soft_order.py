@@ -69,11 +69,11 @@ class SoftOrderNetwork(GatedNetworks):
                 prefixes = root_prefixes(tasks)
         return activations
 
-    def task_modules(self, assignment: None, task: int) -> list[nn.Module]:
+    def task_modules(self, assignment: Tensor, task: int) -> list[nn.Module]:
         """Returns the whole chain and the task's head."""
         return [*self._chain, self.heads[task]]
 
-    def task_parameters(self, assignment: None, task: int) -> list[nn.Parameter]:
+    def task_parameters(self, assignment: Tensor, task: int) -> list[nn.Parameter]:
         """Returns the distinct parameters that a prediction of one task uses."""
         return [*super().task_parameters(assignment, task), self.scales[task]]
 
@@ -81,7 +81,7 @@ class SoftOrderNetwork(GatedNetworks):
         """Returns the scales."""
         return list(self.scales)
 
-    def passes(self, population: None, batch_size: int, max_images: int | None) -> list[PopulationPass]:
+    def passes(self, population: Tensor, batch_size: int, max_images: int | None) -> list[PopulationPass]:
         """Splits by task; each task's batch is D * B images in a mixed layer."""
         size = len(self.mixed)
         smallest = f"{batch_size} in each of {size} mixed layers"

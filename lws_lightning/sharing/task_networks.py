@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,8 @@ class TaskNetworks(nn.Module, ABC):
     """The networks of T tasks, with a head for each.
 
     `forward(images (T', B, ...), population, population_pass=None)` runs one batch of each task and returns each task's
-    logits, `(S, B, classes_t)`. If no assignment describes the sharing, the population is None and S is 1.
+    logits, `(S, B, classes_t)`. Where tasks mix activations instead of choosing copies there is nothing to assign:
+    assignments are `(0, T)`, and S is 1.
 
     Args:
         modules: The networks' modules besides the heads, by name.
@@ -49,12 +49,12 @@ class TaskNetworks(nn.Module, ABC):
         return next(self.parameters()).dtype
 
     @abstractmethod
-    def forward_task(self, images: Tensor, assignment: Any, task: int) -> Tensor:
+    def forward_task(self, images: Tensor, assignment: Tensor, task: int) -> Tensor:
         """Runs one task's own network.
 
         Args:
             images: `(N, ...)` floating point.
-            assignment: `(L, T)` int64, or None if no assignment describes the sharing.
+            assignment: `(L, T)` int64.
             task: Which task's network, in `[0, T)`.
 
         Returns:
@@ -62,11 +62,11 @@ class TaskNetworks(nn.Module, ABC):
         """
 
     @abstractmethod
-    def task_modules(self, assignment: Any, task: int) -> Sequence[nn.Module]:
+    def task_modules(self, assignment: Tensor, task: int) -> Sequence[nn.Module]:
         """Returns the modules that a prediction of one task uses."""
 
     @abstractmethod
-    def passes(self, population: Any, batch_size: int, max_images: int | None) -> list[PopulationPass]:
+    def passes(self, population: Tensor, batch_size: int, max_images: int | None) -> list[PopulationPass]:
         """Splits a step so that no pass computes more than `max_images` images at any layer.
 
         Args:
@@ -82,12 +82,12 @@ class TaskNetworks(nn.Module, ABC):
         """Returns the parameters that control the sharing, as opposed to the layers' weights."""
         return []
 
-    def task_parameters(self, assignment: Any, task: int) -> list[nn.Parameter]:
+    def task_parameters(self, assignment: Tensor, task: int) -> list[nn.Parameter]:
         """Returns the distinct parameters that a prediction of one task uses."""
         modules = self.task_modules(assignment, task)
         return list(dict.fromkeys(parameter for module in modules for parameter in module.parameters()))
 
-    def parameters_in_use(self, assignment: Any) -> int:
+    def parameters_in_use(self, assignment: Tensor) -> int:
         """Counts the distinct parameters of all tasks' networks."""
         used = {p for task in range(len(self.heads)) for p in self.task_parameters(assignment, task)}
         return sum(parameter.numel() for parameter in used)

@@ -25,23 +25,21 @@ def non_finite_loss_message(names: Sequence[str], phase: str, step: int) -> str:
 
 
 def non_finite_gradient_message(
-    network: TaskNetworks, population: Tensor | None, tasks: Sequence[int], task_names: Sequence[str], step: int
+    network: TaskNetworks, population: Tensor, tasks: Sequence[int], task_names: Sequence[str], step: int
 ) -> str:
     """Names the tasks that use weights whose gradient is not finite.
 
     Args:
         network: The networks, with gradients.
-        population: `(S, L, T')` int64, or None if no assignment describes the sharing.
+        population: `(S, L, T')` int64.
         tasks: The T' tasks in training.
         task_names: Names of all T tasks.
         step: The training step.
     """
     names = set()
-    for assignment in [None] if population is None else population:
-        full_assignment = None
-        if assignment is not None:
-            full_assignment = torch.zeros(len(assignment), len(task_names), dtype=torch.int64)
-            full_assignment[:, list(tasks)] = assignment
+    for assignment in population:
+        full_assignment = torch.zeros(len(assignment), len(task_names), dtype=torch.int64)
+        full_assignment[:, list(tasks)] = assignment
         for task in tasks:
             if not _finite_gradients(network.task_parameters(full_assignment, task)):
                 names.add(task_names[task])

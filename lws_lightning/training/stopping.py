@@ -73,7 +73,7 @@ class EarlyStopping(nn.Module):
     def judge(
         self,
         network: TaskNetworks,
-        assignment: Tensor | None,
+        assignment: Tensor,
         counts: Tensor,
         step: int,
         task_names: Sequence[str],

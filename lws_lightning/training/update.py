@@ -106,7 +106,7 @@ class WeightUpdate:
     def gradients(
         self,
         batch: TaskBatch,
-        population: Tensor | None,
+        population: Tensor,
         *,
         observe: Observer | None = None,
         rescale: Callable[[], None] | None = None,
@@ -117,7 +117,7 @@ class WeightUpdate:
 
         Args:
             batch: B images of each of the T tasks; those of stopped tasks are ignored.
-            population: `(S, L, T)` int64; None if no assignment describes the sharing; S is then 1.
+            population: `(S, L, T)` int64.
             observe: Called with the logits of every pass.
             rescale: Rescales the gradients of the mean loss in place.
 
@@ -130,7 +130,7 @@ class WeightUpdate:
         tasks, full_population = self.tasks_in_training(), population
         if len(tasks) < len(self.task_names):
             batch = TaskBatch(batch.images[tasks], batch.labels[tasks])
-            population = None if population is None else population[:, :, tasks]
+            population = population[:, :, tasks]
         parameters, ranks = self.parameters(), self.ranks
         zero_gradients(parameters)
         self.network.discard_running_stats()
@@ -150,7 +150,7 @@ class WeightUpdate:
         scaled = self.engine.unscale()
         if rescale is not None:
             rescale()
-        if self.stopping is not None and full_population is not None:
+        if self.stopping is not None:
             self.stopping.drop_gradients(self.network, full_population[0])
         norm = gradient_norm(parameters)
         if not scaled and not bool(torch.isfinite(norm)):
@@ -178,7 +178,7 @@ class WeightUpdate:
     def losses(
         self,
         batch: TaskBatch,
-        population: Tensor | None,
+        population: Tensor,
         tasks: Sequence[int] | None = None,
         *,
         backward: bool = False,
@@ -191,7 +191,7 @@ class WeightUpdate:
 
         Args:
             batch: B images of each of T' tasks.
-            population: `(S, L, T')` int64, or None.
+            population: `(S, L, T')` int64.
             tasks: The T' tasks; None: all.
             backward: Whether to accumulate the gradient of their mean. The activations of a pass are freed before the
                 next pass.
@@ -209,7 +209,7 @@ class WeightUpdate:
         images = self._inputs_of(batch.images, own)
         passes = self.network.passes(population, images.shape[1], self.max_images_per_pass)
         whole = len(passes) == 1 and len(own) == num_tasks
-        size = 1 if population is None else len(population)
+        size = len(population)
         dtype = torch.promote_types(images.dtype, torch.float32)
         losses = torch.zeros(size, num_tasks, dtype=dtype, device=images.device)
         for population_pass in passes if whole else ranks.passes_of_rank(passes, num_tasks):
@@ -242,7 +242,7 @@ class WeightUpdate:
         self.engine.backward(mean)
 
     def _run(
-        self, images: Tensor, population: Tensor | None, tasks: Sequence[int], population_pass: PopulationPass | None
+        self, images: Tensor, population: Tensor, tasks: Sequence[int], population_pass: PopulationPass | None
     ) -> list[Tensor]:
         if len(tasks) == len(self.task_names):
             return self.network(images, population, population_pass=population_pass)  # type: ignore[no-any-return]

@@ -77,6 +77,7 @@ def losses_and_gradients(module, batch, population=None):
     module.manual_backward = lambda loss: loss.backward()
     for parameter in module.parameters():
         parameter.grad = None
+    population = module.assignment.unsqueeze(0) if population is None else population
     losses = module.update.losses(batch, population, module.update.tasks_in_training(), backward=True)
     penalty = module.scheme.penalty()
     if penalty is not None:

@@ -82,7 +82,7 @@ def test_in_eval_mode_too_one_hot_scales_make_the_permuted_network():
     order = [2, 0, 1]
     module.network.scales[0].data = 1e4 * F.one_hot(torch.tensor(order), 3).double()
     with torch.no_grad():
-        module.network(to_inputs(batch.images, module.dtype), None)
+        module.network(to_inputs(batch.images, module.dtype), module.assignment[None])
         module.network.commit_running_stats()
         chain = [twin.network.layers[0].copies[0], *(twin.network.layers[1].copies[i] for i in order)]
         permuted = torch.nn.Sequential(*(restore_batch_norms(block, task=0) for block in chain), twin.network.heads[0])
@@ -98,7 +98,7 @@ def test_layers_have_one_set_of_parameters_wherever_they_stand():
     convolutions = sum(p.numel() for layer in equal_layers((1, 8, 8)).layers for p in layer.block.parameters())
     heads = sum(p.numel() for p in module.network.heads.parameters())
     assert sum(p.numel() for p in module.network.parameters()) == convolutions + heads + 4 * 9
-    assert module.network.parameters_in_use(None) == convolutions + heads + 4 * 9
+    assert module.network.parameters_in_use(module.assignment) == convolutions + heads + 4 * 9
     assert inference_parameters(module, 1) == convolutions + (4 + 1) * 2 + 9
     per_image = 4 * 9 * 64 + 3 * 16 * 9 * (64 + 16 + 4) + 4 * 2
     mixing = 3 * 4 * (16 + 4 + 1)
@@ -154,5 +154,5 @@ def test_a_bad_factor_is_refused():
 def test_two_and_two_steps_are_four(tmp_path, quiet_trainer):
     record = assert_resumes_bit_for_bit(SoftLayerOrdering, tmp_path, quiet_trainer, network=equal_layers)
     assert record["method"] == "soft_layer_ordering"
-    assert record["assignment"] is None
+    assert record["assignment"] == []
     assert record["details"]["mixed_layers"] == ["a", "b", "c"]

@@ -207,13 +207,13 @@ def test_methods_that_mix_blocks_keep_statistics_of_each_task_too(kind):
     method = make(kind, data, network=network, running_stats="per_task").double().train()
     data.setup()
     images = to_inputs(data.train_dataloader().dataset[0].sgd.images, method.dtype)
-    method.network(images, None)
+    method.network(images, method.assignment[None])
     method.network.commit_running_stats()
     norms = [norm for norm in method.network.norms() if norm.running_mean.dim() == 2]
     assert norms
     assert all(not torch.equal(norm.running_mean[0], norm.running_mean[1]) for norm in norms)
     method.eval()
     with torch.no_grad():
-        together = method.network(images, None)
+        together = method.network(images, method.assignment[None])
         for task, logits in enumerate(together):
-            torch.testing.assert_close(method.network.forward_task(images[task], None, task), logits[0], **EXACT)
+            torch.testing.assert_close(method.network.forward_task(images[task], method.assignment, task), logits[0], **EXACT)

@@ -155,7 +155,7 @@ def test_one_task_has_no_affinity(write_run, tmp_path):
 
 
 def test_runs_without_an_assignment_have_no_figures_of_the_sharing(write_run, tmp_path):
-    write_run("a", assignment=None)
+    write_run("a", assignment=[])
     sections = group_runs(load_runs([tmp_path])[0])
     pictures, problems = section_pictures(sections[0], row_styles(sections))
     assert pictures == []

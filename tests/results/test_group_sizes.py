@@ -46,7 +46,7 @@ def test_bins_hold_each_size_once():
 
 def test_runs_without_an_assignment_or_with_other_layers_are_named(write_run, tmp_path):
     write_run("a", assignment=[[0, 1]])
-    write_run("b", seed=1, assignment=None)
+    write_run("b", seed=1, assignment=[])
     write_run("c", seed=2, layer_names=["other"])
     write_run("d", seed=3, assignment=[[1, 1]])
     (section,) = group_runs(load_runs([tmp_path])[0])

@@ -246,10 +246,11 @@ def test_columns_draw_by_task_and_column():
     network = ColumnNetwork(layers, heads, units).double().train()
     network.seed_random_layers(partial(seed_for, 0, 0))
     images, _, _ = batches()
-    whole = network(images)
+    nothing_assigned = torch.empty(1, 0, TASKS, dtype=torch.int64)
+    whole = network(images, nothing_assigned)
     torch.manual_seed(5)
-    for part in network.passes(None, BATCH, TASKS * BATCH):
-        for task, logits in zip(part.tasks, network(images, population_pass=part), strict=True):
+    for part in network.passes(nothing_assigned, BATCH, TASKS * BATCH):
+        for task, logits in zip(part.tasks, network(images, nothing_assigned, part), strict=True):
             torch.testing.assert_close(logits, whole[task], **CLOSE)
 
 
