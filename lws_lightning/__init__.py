@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lws_lightning.methods import (
         CrossStitch,
         FixedSharing,
+        FullyAdaptiveSharing,
         IndependentEarlyStopping,
         LearnedWeightSharing,
         MultiTaskMethod,
@@ -42,6 +43,7 @@ __all__ = [
     "Digits",
     "Examples",
     "FixedSharing",
+    "FullyAdaptiveSharing",
     "ImageFolders",
     "IndependentEarlyStopping",
     "LearnedWeightSharing",
@@ -77,6 +79,7 @@ _HOMES = {
     "methods": (
         "CrossStitch",
         "FixedSharing",
+        "FullyAdaptiveSharing",
         "IndependentEarlyStopping",
         "LearnedWeightSharing",
         "MultiTaskMethod",

@@ -10,6 +10,7 @@ KINDS = {
     "uncertainty": methods.UncertaintyWeighting,
     "undirected": methods.UndirectedSharing,
     "routing": methods.RoutingNetworks,
+    "fully_adaptive": methods.FullyAdaptiveSharing,
     "cross_stitch": methods.CrossStitch,
     "sluice": methods.Sluice,
     "soft_layer_ordering": methods.SoftLayerOrdering,

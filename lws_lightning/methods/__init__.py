@@ -5,6 +5,7 @@ from lws_lightning.methods.checks import check_trainer
 from lws_lightning.methods.cross_stitch import CrossStitch
 from lws_lightning.methods.early_stopping import IndependentEarlyStopping
 from lws_lightning.methods.fixed import FixedScheme, FixedSharing
+from lws_lightning.methods.fully_adaptive import FullyAdaptiveSharing
 from lws_lightning.methods.inference import inference_costs, inference_parameters, inference_seconds
 from lws_lightning.methods.learned import LearnedScheme, LearnedWeightSharing
 from lws_lightning.methods.record import DataRecord
@@ -26,6 +27,7 @@ __all__ = [
     "Evaluation",
     "FixedScheme",
     "FixedSharing",
+    "FullyAdaptiveSharing",
     "IndependentEarlyStopping",
     "LearnedScheme",
     "LearnedWeightSharing",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lws_lightning.batches import Distribute
 from lws_lightning.methods.progress import FitProgress, save_on_exception
-from lws_lightning.training import Engine, Ranks
+from lws_lightning.training import Engine, Ranks, copy_optimizer_state
 
 __all__ = ["LightningEngine", "trainer_of"]
 
@@ -76,6 +76,10 @@ class LightningEngine(Engine):
         schedule: Any = self._module.lr_schedulers()
         self._lightning_optimizer.step()
         schedule.step()
+
+    def copy_state(self, source: Tensor, target: Tensor) -> None:
+        """Gives a parameter the optimizer's state of another, if that has any."""
+        copy_optimizer_state(self._lightning_optimizer.optimizer, source, target)
 
     @contextmanager
     def uninterrupted(self) -> Iterator[None]:

@@ -137,6 +137,10 @@ class MultiTaskNetwork(TaskNetworks):
         layers = [SharedLayer(layer.copies[0], tasks) for layer in self._chain]
         return MultiTaskNetwork(layers, [copy.deepcopy(head) for head in self.heads])
 
+    def block_name(self, layer: int, number: int) -> str:
+        """Returns the name, among the submodules, of a copy of a learned layer."""
+        return f"layers.{self._learned_layers.index(layer)}.copies.{number}"
+
     def copies(self) -> Iterator[tuple[int | None, int, nn.Module]]:
         """Yields (index of the learned layer, or None if common; number of the copy; block)."""
         for layer, index in zip(self._chain, self._learned_layers, strict=True):

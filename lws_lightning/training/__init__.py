@@ -4,7 +4,13 @@ from lws_lightning.training.engine import Engine
 from lws_lightning.training.guard import NonFiniteError
 from lws_lightning.training.losses import task_losses
 from lws_lightning.training.objective import LossWeights, Objective, normalised_weights
-from lws_lightning.training.optimization import LRSchedule, apply_schedule, lr_factor, parameter_groups
+from lws_lightning.training.optimization import (
+    LRSchedule,
+    apply_schedule,
+    copy_optimizer_state,
+    lr_factor,
+    parameter_groups,
+)
 from lws_lightning.training.ranks import Ranks, require_equal
 from lws_lightning.training.stopping import EarlyStopping
 from lws_lightning.training.update import WeightUpdate, to_inputs
@@ -19,6 +25,7 @@ __all__ = [
     "Ranks",
     "WeightUpdate",
     "apply_schedule",
+    "copy_optimizer_state",
     "lr_factor",
     "normalised_weights",
     "parameter_groups",

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+from lws_lightning.training.optimization import copy_optimizer_state
 from lws_lightning.training.ranks import Ranks
 
 __all__ = ["Engine"]
@@ -56,6 +57,10 @@ class Engine:
         if self._schedule is not None:
             self._schedule.step()
         self._steps += 1
+
+    def copy_state(self, source: Tensor, target: Tensor) -> None:
+        """Gives a parameter the optimizer's state of another, if that has any."""
+        copy_optimizer_state(self._optimizer, source, target)
 
     def uninterrupted(self) -> AbstractContextManager[None]:
         """Protects an update of checkpointed state: it completes, or nothing is saved."""

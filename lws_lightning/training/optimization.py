@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from lws_lightning.sharing import TaskNetworks
 from lws_lightning.training.objective import Objective
 
-__all__ = ["LRSchedule", "apply_schedule", "gradient_norm", "lr_factor", "parameter_groups", "zero_gradients"]
+__all__ = [
+    "LRSchedule",
+    "apply_schedule",
+    "copy_optimizer_state",
+    "gradient_norm",
+    "lr_factor",
+    "parameter_groups",
+    "zero_gradients",
+]
 
 LRSchedule = Literal["constant", "linear", "cosine"]
 """The learning rate after the warm-up: constant, or decaying to 0 at the last step."""
@@ -30,6 +38,15 @@ def zero_gradients(parameters: Iterable[nn.Parameter]) -> None:
             existing.append(parameter.grad)
     if existing:
         torch._foreach_zero_(existing)
+
+
+def copy_optimizer_state(optimizer: torch.optim.Optimizer, source: Tensor, target: Tensor) -> None:
+    """Gives the parameter `target` a copy of the optimizer's state of `source`, if that has any."""
+    if source in optimizer.state:
+        optimizer.state[target] = {
+            name: value.clone() if isinstance(value, Tensor) else value
+            for name, value in optimizer.state[source].items()
+        }
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:

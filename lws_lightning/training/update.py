@@ -169,6 +169,21 @@ class WeightUpdate:
             if self._average is not None:
                 update_average(self._average, self.network, decay_at(self.step, self._ema_decay))
 
+    @torch.no_grad()
+    def duplicate(self, source: str, target: str) -> None:
+        """Makes a block equal to another: weights and running statistics, their average, and the optimizer's state.
+
+        Args:
+            source: Name of the block in the network.
+            target: Name of the block that is overwritten.
+        """
+        for network in (self.network, self._average):
+            if network is not None:
+                network.get_submodule(target).load_state_dict(network.get_submodule(source).state_dict())
+        parameters = [list(self.network.get_submodule(name).parameters()) for name in (source, target)]
+        for of_source, of_target in zip(*parameters, strict=True):
+            self.engine.copy_state(of_source, of_target)
+
     def skip(self) -> None:
         """Makes a step that changes nothing."""
         for parameter in self.parameters():

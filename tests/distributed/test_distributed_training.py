@@ -88,6 +88,7 @@ def pi_after_first_nes_step(folder):
 KINDS = {
     "CrossStitch": {},
     "FixedSharing": {"sharing": "prior"},
+    "FullyAdaptiveSharing": {"affinity_steps": 1, "branching_part": 1.0, "branch_cost": 0.2},
     "RoutingNetworks": {},
     "Sluice": {"penalty": 1.0},
     "UncertaintyWeighting": {},
