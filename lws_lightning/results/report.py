@@ -15,6 +15,7 @@ from lws_lightning.results.affinity_tables import MAX_LAYERS, affinity_table, pa
 from lws_lightning.results.document import Block, Bullets, Heading, as_markdown
 from lws_lightning.results.drawing import Style, row_styles
 from lws_lightning.results.figures import FIGURE_KINDS, Picture, section_pictures
+from lws_lightning.results.gain import gain_sentences
 from lws_lightning.results.grouping import Source, group_runs
 from lws_lightning.results.origin import Origin, environments, row_origin, training_dates
 from lws_lightning.results.row_tables import cost_table, error_table, foot_notes, row_table, run_table
@@ -40,6 +41,7 @@ class Part:
         folders: The run folders of each row, as sentences.
         costs: The cost of a prediction, None if no run has measured it.
         tests: The significance tests, None if there is nothing to compare.
+        gains: What of learned sharing's gain is the search's, as sentences.
         left_out: Sentences about the runs in no row.
         sharing: How far the seeds agree, and the pairs of tasks that share most; empty without figures.
         pictures: The figures, may be empty.
@@ -54,6 +56,7 @@ class Part:
     folders: list[str]
     costs: Table[Any] | None
     tests: Table[Any] | None
+    gains: list[str]
     left_out: list[str]
     sharing: list[Table[Any]]
     pictures: list[Picture]
@@ -75,6 +78,8 @@ class Part:
                 yield self.costs
             if self.tests:
                 yield self.tests
+            if self.gains:
+                yield Bullets("What of the gain is the search's", self.gains)
         if self.left_out:
             yield Bullets("Left out", self.left_out)
         if figures is not None:
@@ -235,6 +240,7 @@ def _part(section: Section, styles: Mapping[str, Style], folder_name: Callable[[
         folders=[f"{row.letter}: {', '.join(folder_name(run.folder) for run in row.runs)}" for row in section.rows],
         costs=cost_table(section),
         tests=tests if comparisons else None,
+        gains=gain_sentences(section, comparisons),
         left_out=[run.text(folder_name) for run in section.left_out],
         sharing=sharing if affinities else [],
         pictures=pictures,
