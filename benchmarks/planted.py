@@ -21,7 +21,15 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
-from lws_lightning import Examples, FixedSharing, LearnedWeightSharing, MultiTaskDataModule, TaskData
+from lws_lightning import (
+    Examples,
+    FixedSharing,
+    LearnedWeightSharing,
+    MultiTaskDataModule,
+    MultiTaskMethod,
+    TaskData,
+    UndirectedSharing,
+)
 from lws_lightning.methods.learned import Credit
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 from lws_lightning.randomness import generator_for
@@ -32,6 +40,8 @@ IMAGES_PER_TASK = 300
 LAYERS = ("dense1", "dense2")
 CREDITS: tuple[Credit, ...] = get_args(Credit)
 UNSEARCHED = ("full", "families", "none")
+UNDIRECTED = ("undirected none", "undirected full")
+TEXTS = ("search", "sampling", "nes_batch")
 
 
 @dataclass(frozen=True)
@@ -40,8 +50,13 @@ class Setting:
 
     Attributes:
         search: The credit of `LearnedWeightSharing`; or without a search "full" and "none", and "families", where the
-            first layer is shared as is right and the second one is common to all.
+            first layer is shared as is right and the second one is common to all; or "undirected none" and
+            "undirected full", `UndirectedSharing` with what follows.
         nes_lr: As of `LearnedWeightSharing`.
+        critical_z: As of `LearnedWeightSharing`.
+        sampling: As of `LearnedWeightSharing`.
+        nes_batch: As of `LearnedWeightSharing`.
+        own: The initial probability of copy t for task t, which needs as many copies as tasks; 0: uniform.
         samples: S, of both populations.
         families: How many families of tasks.
         spare: K is so much larger.
@@ -52,6 +67,10 @@ class Setting:
 
     search: str = "joint"
     nes_lr: float = 0.003
+    critical_z: float = 0.0
+    sampling: str = "independent"
+    nes_batch: str = "own"
+    own: float = 0.0
     samples: int = 8
     families: int = 3
     spare: int = 3
@@ -169,8 +188,9 @@ def recover(setting: Setting, steps: int, every: int) -> list[dict[str, Any]]:
     return [asdict(setting) | row | {"error": found["test/error"]} for row in rows]
 
 
-def _method(setting: Setting, data: PlantedFamilies) -> FixedSharing | LearnedWeightSharing:
+def _method(setting: Setting, data: PlantedFamilies) -> MultiTaskMethod:
     options: dict[str, Any] = {"network": two_dense_layers, "seed": setting.seed, **data.task_info}
+    copies = setting.families + setting.spare
     if setting.search in ("full", "none"):
         return FixedSharing(**options | {"sharing": setting.search})
     if setting.search == "families":
@@ -178,9 +198,15 @@ def _method(setting: Setting, data: PlantedFamilies) -> FixedSharing | LearnedWe
         common = [[float(copy == 0) for copy in range(setting.families)] for _ in data.families]
         options |= {"weights_per_layer": setting.families, "initial_probs": [right, common], "nes_lr": 0.0}
         return LearnedWeightSharing(min_probability=0.0, sgd_samples=1, nes_samples=2, **options)
-    options |= {"credit": setting.search, "nes_lr": setting.nes_lr}
-    options |= {"nes_samples": setting.samples, "sgd_samples": setting.samples}
-    return LearnedWeightSharing(weights_per_layer=setting.families + setting.spare, **options)
+    options |= {"weights_per_layer": copies, "sampling": setting.sampling, "sgd_samples": setting.samples}
+    if setting.search in UNDIRECTED:
+        return UndirectedSharing(**options | {"then": setting.search.removeprefix("undirected ")})
+    if setting.own:
+        other = (1 - setting.own) / (copies - 1)
+        rows = [[setting.own if copy == task else other for copy in range(copies)] for task in range(copies)]
+        options["initial_probs"] = [rows] * len(LAYERS)
+    options |= {"credit": setting.search, "nes_lr": setting.nes_lr, "critical_z": setting.critical_z}
+    return LearnedWeightSharing(nes_samples=setting.samples, nes_batch=setting.nes_batch, **options)
 
 
 def settings(seeds: int) -> list[Setting]:
@@ -240,7 +266,7 @@ def read(table: Path) -> list[dict[str, Any]]:
     """Reads a table that `main` has written."""
     with table.open(newline="") as file:
         return [
-            {name: value if name == "search" else float(value) for name, value in row.items()}
+            {name: value if name in TEXTS else float(value) for name, value in row.items()}
             for row in csv.DictReader(file)
         ]
 

@@ -1,7 +1,7 @@
 """The mathematics of the search over assignments, on tensors alone: no networks, no Lightning."""
 
 from lws_lightning.search.distribution import Sampling, SearchDistribution
-from lws_lightning.search.fitness import drift_half_life, rank_utilities
+from lws_lightning.search.fitness import drift_half_life, false_alarm_probability, rank_utilities
 from lws_lightning.search.policy import RoutingPolicy
 from lws_lightning.search.price import marginal_parameters, shared_parameters
 
@@ -10,6 +10,7 @@ __all__ = [
     "Sampling",
     "SearchDistribution",
     "drift_half_life",
+    "false_alarm_probability",
     "marginal_parameters",
     "rank_utilities",
     "shared_parameters",

@@ -74,7 +74,7 @@ def statistics_of_step(folder, step):
     data.setup()
     module = learned(data, network=tiny_network, seed=1, sgd_samples=1).double()
     # Both ranks draw from pi after the NES step on both batches; a copy of it comes from the run itself.
-    module.distribution.restore(pi_after_first_nes_step(folder))
+    module.distribution.restore({"probs": pi_after_first_nes_step(folder)})
     module.update.losses(data.train_dataloader().dataset[step].sgd, module.scheme.sample(1, module.update, "sgd"))
     module.network.commit_running_stats()
     return module.state_dict()
