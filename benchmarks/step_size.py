@@ -79,7 +79,14 @@ def variety(distribution: SearchDistribution) -> Tensor:
 
 
 def simulate(
-    step: Step, critical_z: float, copies: int, samples: int, signals: Sequence[float], tasks: int, steps: int, seed: int
+    step: Step,
+    critical_z: float,
+    copies: int,
+    samples: int,
+    signals: Sequence[float],
+    tasks: int,
+    steps: int,
+    seed: int,
 ) -> Iterator[SearchDistribution]:
     """Yields the distribution after every step.
 

@@ -1,6 +1,7 @@
 """Learned Weight Sharing: a natural evolution strategy searches the assignment while Adam trains the weights."""
 
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -212,7 +213,7 @@ class LearnedWeightSharing(MultiTaskMethod):
     """
 
     start_options = MultiTaskMethod.start_options | {"initial_probs"}
-    state_values = MultiTaskMethod.state_values | {"critical_z": 0.0}
+    state_values: ClassVar[Mapping[str, Any]] = {**MultiTaskMethod.state_values, "critical_z": 0.0}
 
     def __init__(
         self,
