@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lws_lightning.randomness import generator_for
-from lws_lightning.search import SearchDistribution, rank_utilities
+from lws_lightning.search import SearchDistribution, false_alarm_probability, rank_utilities
 
 LAYERS, COPIES, SAMPLES, SIGNAL = 12, 3, 8, 0.1
 
@@ -74,15 +74,14 @@ class Asng:
 
 def variety(distribution: SearchDistribution) -> Tensor:
     """Returns 1 - sum(pi^2) over that of a uniform pi, `(L, T)`."""
-    copies = distribution.probs.shape[-1]
-    return (1 - distribution.probs.square().sum(-1)) / (1 - 1 / copies)
+    largest = 1 - 1 / torch.tensor(distribution.weights_per_layer, dtype=torch.float64)
+    return (1 - distribution.probs.square().sum(-1)) / largest[:, None]
 
 
 def simulate(
     step: Step,
     critical_z: float,
-    copies: int,
-    samples: int,
+    sizes: Sequence[int],
     signals: Sequence[float],
     tasks: int,
     steps: int,
@@ -93,19 +92,18 @@ def simulate(
     Args:
         step: How pi moves.
         critical_z: As of `SearchDistribution`.
-        copies: K.
-        samples: S.
+        sizes: K of each layer.
         signals: For each layer, by how many standard deviations copy 0 lowers the loss.
         tasks: Tasks, which do not interact: repetitions.
         steps: How many.
         seed: Of draws and losses.
     """
-    distribution = SearchDistribution([copies] * len(signals), tasks, dtype=torch.float64, critical_z=critical_z)
+    distribution = SearchDistribution(sizes, tasks, dtype=torch.float64, critical_z=critical_z)
     generator = generator_for(seed, "step size")
     lower = torch.tensor(signals, dtype=torch.float64)[:, None]
     for _ in range(steps):
-        population = distribution.sample(samples, generator)
-        noise = torch.randn(samples, tasks, generator=generator, dtype=torch.float64)
+        population = distribution.sample(SAMPLES, generator)
+        noise = torch.randn(SAMPLES, tasks, generator=generator, dtype=torch.float64)
         equal = (population.unsqueeze(0) == population.unsqueeze(1)).all(2)  # (S, S, T)
         noise = noise.gather(0, equal.to(torch.uint8).argmax(1))
         step(distribution, population, rank_utilities(noise - ((population == 0) * lower).sum(1)))
@@ -125,7 +123,7 @@ RULES: dict[str, tuple[Callable[[], Step], float]] = {
 }
 """By name, the step and `critical_z`."""
 
-NOISE_RULES = ((0.1, 0.0), (0.1, 3.0), (0.1, 4.0), (0.1, 4.5), (0.1, 5.0))
+NOISE_RULES = ((0.1, 0.0), (0.1, 3.0), (0.1, 4.0), (0.1, 5.0))
 LOOKS = (1_000, 5_000, 20_000, 50_000, 100_000)
 
 
@@ -133,7 +131,8 @@ def signal_rows(steps: int, tasks: int) -> Iterator[dict[str, Any]]:
     """Half of the layers with a signal, half without."""
     half = LAYERS // 2
     for rule, (make, critical_z) in RULES.items():
-        states = simulate(make(), critical_z, COPIES, SAMPLES, [SIGNAL] * half + [0.0] * half, tasks, steps, seed=0)
+        signals = [SIGNAL] * half + [0.0] * half
+        states = simulate(make(), critical_z, [COPIES] * LAYERS, signals, tasks, steps, seed=0)
         for number, distribution in enumerate(states, 1):
             if number % 500 == 0:
                 right, kept = float(distribution.probs[:half, :, 0].mean()), float(variety(distribution)[half:].mean())
@@ -141,24 +140,27 @@ def signal_rows(steps: int, tasks: int) -> Iterator[dict[str, Any]]:
 
 
 def noise_rows(steps: int, tasks: int) -> Iterator[dict[str, Any]]:
-    """Noise alone in four layers, for several critical values, numbers of copies and population sizes."""
-    layers = 4
-    for copies, samples in ((3, 8), (6, 6), (20, 8)):
-        for learning_rate, critical_z in NOISE_RULES:
-            states = simulate(nes(learning_rate), critical_z, copies, samples, [0.0] * layers, tasks, steps, seed=1)
-            for number, distribution in enumerate(states, 1):
-                if number in LOOKS:
-                    moved = (distribution.probs - 1 / copies).abs().amax(-1) > 1e-9
-                    yield {
-                        "nes_lr": learning_rate,
-                        "critical_z": critical_z,
-                        "copies": copies,
-                        "samples": samples,
-                        "step": number,
-                        "kept": float(variety(distribution).mean()),
-                        "moved": float(moved.double().mean()),
-                        "categoricals": layers * tasks,
-                    }
+    """Noise alone, in two layers of 3 and two of 6 copies."""
+    sizes = [3, 3, 6, 6]
+    for learning_rate, critical_z in NOISE_RULES:
+        states = simulate(nes(learning_rate), critical_z, sizes, [0.0] * len(sizes), tasks, steps, seed=1)
+        for number, distribution in enumerate(states, 1):
+            if number not in LOOKS:
+                continue
+            kept = variety(distribution)
+            moved = (kept < 1 - 1e-9).double()
+            for copies in sorted(set(sizes)):
+                here = torch.tensor(sizes) == copies
+                yield {
+                    "nes_lr": learning_rate,
+                    "critical_z": critical_z,
+                    "copies": copies,
+                    "step": number,
+                    "kept": float(kept[here].mean()),
+                    "moved": float(moved[here].mean()),
+                    "bound": false_alarm_probability(critical_z, number, copies),
+                    "categoricals": int(here.sum()) * tasks,
+                }
 
 
 def main() -> None:
@@ -168,7 +170,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--noise_steps", type=int, default=100_000)
     parser.add_argument("--tasks", type=int, default=20, help="repetitions")
-    parser.add_argument("--noise_tasks", type=int, default=100, help="repetitions, of noise alone")
+    parser.add_argument("--noise_tasks", type=int, default=200, help="repetitions, of noise alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
