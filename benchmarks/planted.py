@@ -30,9 +30,10 @@ from lws_lightning import (
     TaskData,
     UndirectedSharing,
 )
-from lws_lightning.methods.learned import Credit
+from lws_lightning.methods.learned import Credit, NesBatch
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 from lws_lightning.randomness import generator_for
+from lws_lightning.search import Sampling
 
 IMAGES_PER_TASK = 300
 """Training images of a task."""
@@ -42,6 +43,8 @@ CREDITS: tuple[Credit, ...] = get_args(Credit)
 UNSEARCHED = ("full", "families", "none")
 UNDIRECTED = ("undirected none", "undirected full")
 TEXTS = ("search", "sampling", "nes_batch")
+OTHERS = ("sampling", "nes_batch", "own")
+"""Fields without a column of their own in the summary."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ class Setting:
     search: str = "joint"
     nes_lr: float = 0.003
     critical_z: float = 0.0
-    sampling: str = "independent"
-    nes_batch: str = "own"
+    sampling: Sampling = "independent"
+    nes_batch: NesBatch = "own"
     own: float = 0.0
     samples: int = 8
     families: int = 3
@@ -214,17 +217,18 @@ def settings(seeds: int) -> list[Setting]:
     changes: list[dict[str, Any]] = [
         {},
         *({"nes_lr": value} for value in (0.01, 0.1)),
+        *({"nes_lr": value, "critical_z": 4.0} for value in (0.003, 0.1)),
         {"spare": 0},
         *({"samples": value} for value in (4, 32)),
         {"tasks_per_family": 4},
         {"noise": 0.3},
     ]
-    # What does without a search depends on the tasks alone.
+    # What does without a search depends on the tasks alone, and undirected training on the populations, too.
     tasks: list[dict[str, Any]] = [{}, {"tasks_per_family": 4}, {"noise": 0.3}]
     return [
         replace(Setting(), search=search, seed=seed, **change)
         for seed in range(seeds)
-        for searches, cases in ((CREDITS, changes), (UNSEARCHED, tasks))
+        for searches, cases in ((CREDITS, changes), (UNSEARCHED, tasks), (UNDIRECTED, [{}]))
         for change in cases
         for search in searches
     ]
@@ -287,8 +291,8 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> dict[Setting, list[Mapping[str
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the table of the last steps, in Markdown."""
     lines = [
-        "| search | nes_lr | S | K | T | noise | n | " + " | ".join(LAYERS) + " | entropy | error |",
-        "| --- |" + " --: |" * (len(LAYERS) + 8),
+        "| search | nes_lr | critical_z | S | K | T | noise | n | " + " | ".join(LAYERS) + " | entropy | error |",
+        "| --- |" + " --: |" * (len(LAYERS) + 9),
     ]
     for setting, own in sorted(_groups(rows).items(), key=lambda item: astuple(item[0])):
         last = max(row["step"] for row in own)
@@ -296,8 +300,10 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         cells = [_mean_and_deviation([row[name] for row in ends]) for name in (*LAYERS, "entropy", "error")]
         tasks = setting.families * setting.tasks_per_family
         copies = setting.families + setting.spare
-        searched = [setting.nes_lr, setting.samples, copies] if setting.search in CREDITS else ["", "", ""]
-        head = [setting.search, *searched, tasks, setting.noise, len(ends)]
+        drawn = ["", ""] if setting.search in UNSEARCHED else [setting.samples, copies]
+        steps = [setting.nes_lr, setting.critical_z] if setting.search in CREDITS else ["", ""]
+        others = [f"{name}={value}" for name in OTHERS if (value := getattr(setting, name)) != getattr(Setting(), name)]
+        head = [", ".join([setting.search, *others]), *steps, *drawn, tasks, setting.noise, len(ends)]
         lines.append("| " + " | ".join(map(str, [*head, *cells])) + " |")
     return "\n".join(lines)
 
@@ -327,7 +333,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             axis.plot(steps, means, label=search)
         tasks = panel.families * panel.tasks_per_family
         title = f"T={tasks}, K={panel.families + panel.spare}, S={panel.samples}"
-        axis.set_title(f"{title}, lr={panel.nes_lr}, noise={panel.noise}", fontsize=8)
+        axis.set_title(f"{title}, lr={panel.nes_lr}, z={panel.critical_z}, noise={panel.noise}", fontsize=8)
         axis.axhline(0, color="0.7", linewidth=0.8)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
