@@ -3,12 +3,14 @@
 The networks, images and step of `benchmarks.planted` in plain PyTorch, all runs at once: every tensor has a first
 dimension for the run, so that some dozens of runs cost little more than one. Search distributions, ranks and evidence
 are the product's. A RULE is a comma-separated list of `name=value` (`Rule`); each runs with every seed. Appends a row
-for each run and measured step.
+for each run and measured step, and prints a table of the last ones; without a RULE only the table.
+docs/research_notes.md says what came out.
 """
 
 import argparse
 import csv
 import math
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +24,7 @@ from benchmarks.planted import IMAGES_PER_TASK, LAYERS, PlantedFamilies
 from lws_lightning.search import SearchDistribution, rank_utilities
 
 UNITS, BATCH, UNDIRECTED_PART = 12, 16, 2 / 3
+MEASURED = ("step", *LAYERS, "entropy", "error", "seconds")
 
 
 @dataclass(frozen=True)
@@ -297,10 +300,50 @@ def parse_rule(text: str) -> Rule:
     return Rule(**{name: kinds[name](value) for name, value in given})
 
 
+def read(path: Path) -> list[dict[str, str]]:
+    """Reads the last row of each run from a table that `main` has written."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    last = {tuple(value for name, value in row.items() if name not in MEASURED): row for row in rows}
+    return list(last.values())
+
+
+def summary(rows: Sequence[dict[str, str]]) -> list[str]:
+    """Returns a table of the last rows in Markdown, a line for each rule."""
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in rows:
+        groups.setdefault((_name(row), row["step"]), []).append(row)
+    lines = [
+        "| rule | seeds | steps | dense1 | found | entropy | error |",
+        "| --- | --- | --: | --: | --: | --: | --: |",
+    ]
+    for (name, step), own in groups.items():
+        seeds = sorted(int(row["seed"]) for row in own)
+        cells = [_mean_and_deviation([float(row[column]) for row in own]) for column in ("dense1", "entropy", "error")]
+        found = sum(float(row["dense1"]) == 1 for row in own)
+        head = [name, f"{seeds[0]} to {seeds[-1]}", f"{int(step):,}", cells[0], f"{found} of {len(own)}", *cells[1:]]
+        lines.append("| " + " | ".join(head) + " |")
+    return lines
+
+
+def _name(row: dict[str, str]) -> str:
+    defaults = {name: str(value) for name, value in asdict(Rule()).items()}
+    shown = [f"{name}={row[name]}" for name, value in defaults.items() if name != "search" and row[name] != value]
+    if row["search"] == "per_task" and row["nes_lr"] == defaults["nes_lr"]:
+        shown.insert(0, f"nes_lr={row['nes_lr']}")
+    return ", ".join(shown) if row["search"] == "per_task" else row["search"]
+
+
+def _mean_and_deviation(values: Sequence[float]) -> str:
+    if any(math.isnan(value) for value in values):
+        return ""
+    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
+
+
 def main() -> None:
     """Runs the rules, in groups of equal shapes."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("rules", nargs="+")
+    parser.add_argument("rules", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", default="0-4", help="first and last")
     parser.add_argument("--steps", type=int, default=4000)
@@ -317,6 +360,7 @@ def main() -> None:
                 if file.tell() == 0:
                     writer.writeheader()
                 writer.writerow({name: round(v, 5) if isinstance(v, float) else v for name, v in row.items()})
+    print("\n".join(summary(read(options.out))))
 
 
 if __name__ == "__main__":

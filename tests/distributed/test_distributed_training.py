@@ -12,6 +12,7 @@ MODES = {
     "tasks": ("norm", {}, {"batch_size": 8, "distribute": "tasks"}),
     "tasks per visit": ("norm", {"running_stats": "per_visit"}, {"batch_size": 8, "distribute": "tasks"}),
     "tasks per task": ("norm", {"running_stats": "per_task"}, {"batch_size": 8, "distribute": "tasks"}),
+    "tasks on evidence": ("norm", {"critical_z": 1.5}, {"batch_size": 8, "distribute": "tasks"}),
     "tasks in passes": ("norm", {"max_images_per_pass": 16}, {"batch_size": 8, "distribute": "tasks"}),
 }
 
