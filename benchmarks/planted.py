@@ -21,10 +21,19 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
-from lws_lightning import Examples, FixedSharing, LearnedWeightSharing, MultiTaskDataModule, TaskData
-from lws_lightning.methods.learned import Credit
+from lws_lightning import (
+    Examples,
+    FixedSharing,
+    LearnedWeightSharing,
+    MultiTaskDataModule,
+    MultiTaskMethod,
+    TaskData,
+    UndirectedSharing,
+)
+from lws_lightning.methods.learned import Credit, NesBatch
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 from lws_lightning.randomness import generator_for
+from lws_lightning.search import Sampling
 
 IMAGES_PER_TASK = 300
 """Training images of a task."""
@@ -32,6 +41,10 @@ IMAGES_PER_TASK = 300
 LAYERS = ("dense1", "dense2")
 CREDITS: tuple[Credit, ...] = get_args(Credit)
 UNSEARCHED = ("full", "families", "none")
+UNDIRECTED = ("undirected none", "undirected full")
+TEXTS = ("search", "sampling", "nes_batch")
+OTHERS = ("sampling", "nes_batch", "own")
+"""Fields without a column of their own in the summary."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +53,13 @@ class Setting:
 
     Attributes:
         search: The credit of `LearnedWeightSharing`; or without a search "full" and "none", and "families", where the
-            first layer is shared as is right and the second one is common to all.
+            first layer is shared as is right and the second one is common to all; or "undirected none" and
+            "undirected full", `UndirectedSharing` with what follows.
         nes_lr: As of `LearnedWeightSharing`.
+        critical_z: As of `LearnedWeightSharing`.
+        sampling: As of `LearnedWeightSharing`.
+        nes_batch: As of `LearnedWeightSharing`.
+        own: The initial probability of copy t for task t, which needs as many copies as tasks; 0: uniform.
         samples: S, of both populations.
         families: How many families of tasks.
         spare: K is so much larger.
@@ -52,6 +70,10 @@ class Setting:
 
     search: str = "joint"
     nes_lr: float = 0.003
+    critical_z: float = 0.0
+    sampling: Sampling = "independent"
+    nes_batch: NesBatch = "own"
+    own: float = 0.0
     samples: int = 8
     families: int = 3
     spare: int = 3
@@ -169,8 +191,9 @@ def recover(setting: Setting, steps: int, every: int) -> list[dict[str, Any]]:
     return [asdict(setting) | row | {"error": found["test/error"]} for row in rows]
 
 
-def _method(setting: Setting, data: PlantedFamilies) -> FixedSharing | LearnedWeightSharing:
+def _method(setting: Setting, data: PlantedFamilies) -> MultiTaskMethod:
     options: dict[str, Any] = {"network": two_dense_layers, "seed": setting.seed, **data.task_info}
+    copies = setting.families + setting.spare
     if setting.search in ("full", "none"):
         return FixedSharing(**options | {"sharing": setting.search})
     if setting.search == "families":
@@ -178,9 +201,15 @@ def _method(setting: Setting, data: PlantedFamilies) -> FixedSharing | LearnedWe
         common = [[float(copy == 0) for copy in range(setting.families)] for _ in data.families]
         options |= {"weights_per_layer": setting.families, "initial_probs": [right, common], "nes_lr": 0.0}
         return LearnedWeightSharing(min_probability=0.0, sgd_samples=1, nes_samples=2, **options)
-    options |= {"credit": setting.search, "nes_lr": setting.nes_lr}
-    options |= {"nes_samples": setting.samples, "sgd_samples": setting.samples}
-    return LearnedWeightSharing(weights_per_layer=setting.families + setting.spare, **options)
+    options |= {"weights_per_layer": copies, "sampling": setting.sampling, "sgd_samples": setting.samples}
+    if setting.search in UNDIRECTED:
+        return UndirectedSharing(**options | {"then": setting.search.removeprefix("undirected ")})
+    if setting.own:
+        other = (1 - setting.own) / (copies - 1)
+        rows = [[setting.own if copy == task else other for copy in range(copies)] for task in range(copies)]
+        options["initial_probs"] = [rows] * len(LAYERS)
+    options |= {"credit": setting.search, "nes_lr": setting.nes_lr, "critical_z": setting.critical_z}
+    return LearnedWeightSharing(nes_samples=setting.samples, nes_batch=setting.nes_batch, **options)
 
 
 def settings(seeds: int) -> list[Setting]:
@@ -188,17 +217,18 @@ def settings(seeds: int) -> list[Setting]:
     changes: list[dict[str, Any]] = [
         {},
         *({"nes_lr": value} for value in (0.01, 0.1)),
+        *({"nes_lr": value, "critical_z": 4.0} for value in (0.003, 0.1)),
         {"spare": 0},
         *({"samples": value} for value in (4, 32)),
         {"tasks_per_family": 4},
         {"noise": 0.3},
     ]
-    # What does without a search depends on the tasks alone.
+    # What does without a search depends on the tasks alone, and undirected training on the populations, too.
     tasks: list[dict[str, Any]] = [{}, {"tasks_per_family": 4}, {"noise": 0.3}]
     return [
         replace(Setting(), search=search, seed=seed, **change)
         for seed in range(seeds)
-        for searches, cases in ((CREDITS, changes), (UNSEARCHED, tasks))
+        for searches, cases in ((CREDITS, changes), (UNSEARCHED, tasks), (UNDIRECTED, [{}]))
         for change in cases
         for search in searches
     ]
@@ -240,7 +270,7 @@ def read(table: Path) -> list[dict[str, Any]]:
     """Reads a table that `main` has written."""
     with table.open(newline="") as file:
         return [
-            {name: value if name == "search" else float(value) for name, value in row.items()}
+            {name: value if name in TEXTS else float(value) for name, value in row.items()}
             for row in csv.DictReader(file)
         ]
 
@@ -261,8 +291,8 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> dict[Setting, list[Mapping[str
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the table of the last steps, in Markdown."""
     lines = [
-        "| search | nes_lr | S | K | T | noise | n | " + " | ".join(LAYERS) + " | entropy | error |",
-        "| --- |" + " --: |" * (len(LAYERS) + 8),
+        "| search | nes_lr | critical_z | S | K | T | noise | n | " + " | ".join(LAYERS) + " | entropy | error |",
+        "| --- |" + " --: |" * (len(LAYERS) + 9),
     ]
     for setting, own in sorted(_groups(rows).items(), key=lambda item: astuple(item[0])):
         last = max(row["step"] for row in own)
@@ -270,8 +300,10 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         cells = [_mean_and_deviation([row[name] for row in ends]) for name in (*LAYERS, "entropy", "error")]
         tasks = setting.families * setting.tasks_per_family
         copies = setting.families + setting.spare
-        searched = [setting.nes_lr, setting.samples, copies] if setting.search in CREDITS else ["", "", ""]
-        head = [setting.search, *searched, tasks, setting.noise, len(ends)]
+        drawn = ["", ""] if setting.search in UNSEARCHED else [setting.samples, copies]
+        steps = [setting.nes_lr, setting.critical_z] if setting.search in CREDITS else ["", ""]
+        others = [f"{name}={value}" for name in OTHERS if (value := getattr(setting, name)) != getattr(Setting(), name)]
+        head = [", ".join([setting.search, *others]), *steps, *drawn, tasks, setting.noise, len(ends)]
         lines.append("| " + " | ".join(map(str, [*head, *cells])) + " |")
     return "\n".join(lines)
 
@@ -301,7 +333,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             axis.plot(steps, means, label=search)
         tasks = panel.families * panel.tasks_per_family
         title = f"T={tasks}, K={panel.families + panel.spare}, S={panel.samples}"
-        axis.set_title(f"{title}, lr={panel.nes_lr}, noise={panel.noise}", fontsize=8)
+        axis.set_title(f"{title}, lr={panel.nes_lr}, z={panel.critical_z}, noise={panel.noise}", fontsize=8)
         axis.axhline(0, color="0.7", linewidth=0.8)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)

@@ -66,7 +66,7 @@ class UndirectedScheme(Scheme):
         """Makes one Adam step, first under drawn assignments and later under the given one."""
         if update.step >= self.undirected_steps:
             return super().step(update, batch)
-        before = self._draws.probs.clone()
+        before = self._draws.snapshot()
         try:
             if self._given is None:
                 self._drift(update)

@@ -1,10 +1,12 @@
 """The search distribution over assignments and its natural gradient."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+from lws_lightning.search.evidence import Evidence, null_variance
 
 __all__ = ["Sampling", "SearchDistribution"]
 
@@ -33,9 +35,12 @@ class SearchDistribution(nn.Module):
         initial_probs: Prior knowledge, `(L, T, max K)` nested list or tensor; row (l, t) sums to 1 over the first
             K_l entries and the rest is 0. None (the paper's choice) starts from the uniform distribution.
         dtype: float32 or float64.
+        critical_z: A categorical moves only once its gradients since its last step add up to more than this many
+            standard deviations of pure chance (see `Evidence`). 0 (the paper's): with every update.
 
     Attributes:
         probs: `(L, T, max K)`. `probs[l, t]` sums to 1; entries beyond K_l are exact zeros.
+        evidence: The gradients held back; None without `critical_z`.
 
     Raises:
         ValueError: If a size is not positive, the floor does not leave room for K probabilities, or
@@ -52,6 +57,7 @@ class SearchDistribution(nn.Module):
         min_probability: float = 1e-3,
         initial_probs: Sequence[Sequence[Sequence[float]]] | Tensor | None = None,
         dtype: torch.dtype = torch.float32,
+        critical_z: float = 0.0,
     ) -> None:
         super().__init__()
         _check_sizes(weights_per_layer, num_tasks, min_probability)
@@ -66,6 +72,8 @@ class SearchDistribution(nn.Module):
             probs = _checked_probs(initial_probs, valid, num_tasks)
         self.register_buffer("valid", valid, persistent=False)
         self.register_buffer("probs", probs.to(dtype))
+        shape = (self.num_layers, num_tasks, valid.shape[-1])
+        self.evidence = Evidence(shape, critical_z) if critical_z > 0 else None
 
     @property
     def num_layers(self) -> int:
@@ -161,14 +169,26 @@ class SearchDistribution(nn.Module):
             utilities: `(S,)` or `(S, T)` in [-1, 1].
             learning_rate: The paper's eta_pi.
         """
-        stepped = self.probs + learning_rate * self.natural_gradient(population, utilities)
+        gradient = self.natural_gradient(population, utilities)
+        if self.evidence is not None:
+            per_task = utilities.dim() == 2
+            gradient = self.evidence.release(gradient, null_variance(population, gradient.shape[-1], per_task))
+            gradient = gradient.to(self.probs.dtype)
+        stepped = self.probs + learning_rate * gradient
         floored = stepped.clamp(min=self.min_probability).where(self.valid, 0.0)
-        self.probs.copy_(floored / floored.sum(-1, keepdim=True))
+        moved = floored / floored.sum(-1, keepdim=True)
+        if self.evidence is not None:  # rounding and the floor do not move a categorical, either
+            moved = moved.where((gradient != 0).any(-1, keepdim=True), self.probs)
+        self.probs.copy_(moved)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Returns a copy of the state, for `restore`."""
+        return {name: value.clone() for name, value in self.state_dict().items()}
 
     @torch.no_grad()
-    def restore(self, probs: Tensor) -> None:
-        """Restores earlier probabilities, `(L, T, max K)`, after a failed step."""
-        self.probs.copy_(probs)
+    def restore(self, snapshot: Mapping[str, Tensor]) -> None:
+        """Restores an earlier state after a failed step."""
+        self.load_state_dict(snapshot)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SearchDistribution":
         """Applies casts to float64, and no other cast or move."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lws_lightning.search.distribution import Sampling
 
-__all__ = ["drift_half_life", "rank_utilities"]
+__all__ = ["drift_half_life", "false_alarm_probability", "rank_utilities"]
 
 
 def rank_utilities(losses: Tensor) -> Tensor:
@@ -63,3 +63,25 @@ def drift_half_life(population_size: int, learning_rate: float, sampling: Sampli
     if rho == 0:
         return math.inf
     return math.log(0.5) / math.log1p(-rho) if rho < 1 else 0.0
+
+
+def false_alarm_probability(critical_z: float, steps: float, num_copies: int) -> float:
+    r"""Bounds the probability that chance alone moves a categorical with `critical_z` within a number of NES steps.
+
+    The standardised sum of n independent gradients is, for large n, an Ornstein-Uhlenbeck process in :math:`\ln n`.
+    The probability that it leaves :math:`\pm c` before step n is at most about :math:`\varphi(c) \, ((c - 1/c) \ln n +
+    4 / c)` (Siegmund, Sequential Analysis, 1985, chapter 4; discrete steps make it smaller), once for each of K
+    copies. The bound is only useful for :math:`c \ge 3`; for smaller c it soon exceeds 1.
+
+    Args:
+        critical_z: c, not negative.
+        steps: n, at least 1.
+        num_copies: K.
+
+    Returns:
+        A probability, 1 at most; for a c of 0 it is 1.
+    """
+    if critical_z <= 1 or math.isinf(steps):
+        return 1.0
+    density = math.exp(-(critical_z**2) / 2) / math.sqrt(2 * math.pi)
+    return min(1.0, num_copies * density * ((critical_z - 1 / critical_z) * math.log(steps) + 4 / critical_z))

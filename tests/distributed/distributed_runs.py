@@ -112,7 +112,7 @@ def _other_pi(module):
     if int(os.environ["RANK"]) == 1:
         probs = module.distribution.probs.clone()
         probs[0, 0] = torch.tensor([0.5, 0.3, 0.2])
-        module.distribution.restore(probs)
+        module.distribution.restore({"probs": probs})
 
 
 FAULTS = {

@@ -12,6 +12,7 @@ MODES = {
     "tasks": ("norm", {}, {"batch_size": 8, "distribute": "tasks"}),
     "tasks per visit": ("norm", {"running_stats": "per_visit"}, {"batch_size": 8, "distribute": "tasks"}),
     "tasks per task": ("norm", {"running_stats": "per_task"}, {"batch_size": 8, "distribute": "tasks"}),
+    "tasks on evidence": ("norm", {"critical_z": 1.5}, {"batch_size": 8, "distribute": "tasks"}),
     "tasks in passes": ("norm", {"max_images_per_pass": 16}, {"batch_size": 8, "distribute": "tasks"}),
 }
 
@@ -74,7 +75,7 @@ def statistics_of_step(folder, step):
     data.setup()
     module = learned(data, network=tiny_network, seed=1, sgd_samples=1).double()
     # Both ranks draw from pi after the NES step on both batches; a copy of it comes from the run itself.
-    module.distribution.restore(pi_after_first_nes_step(folder))
+    module.distribution.restore({"probs": pi_after_first_nes_step(folder)})
     module.update.losses(data.train_dataloader().dataset[step].sgd, module.scheme.sample(1, module.update, "sgd"))
     module.network.commit_running_stats()
     return module.state_dict()

@@ -18,10 +18,10 @@ def test_the_losses_that_move_pi(credit):
     losses = method.scheme.update_distribution(method.update, TaskBatch(images, labels))
     utilities = rank_utilities(losses.mean(1)) if credit == "joint" else rank_utilities(losses)
     moved = method.distribution.probs.clone()
-    method.distribution.restore(before)
+    method.distribution.restore({"probs": before})
     for task in range(4):
         own = utilities if utilities.dim() == 1 else utilities[:, task]
-        method.distribution.restore(before)
+        method.distribution.restore({"probs": before})
         method.distribution.update(population, own, method.scheme.nes_lr)
         assert torch.equal(method.distribution.probs[:, task], moved[:, task])
 

@@ -33,7 +33,7 @@ class PlainAlgorithm:
         return torch.stack(rows)
 
     def sample(self, step, phase, size):
-        self.module.distribution.restore(self.probs)
+        self.module.distribution.restore({"probs": self.probs})
         return self.module.distribution.sample(size, generator_for(self.module.seed, "population", step, phase))
 
     def step(self, batch, step):

@@ -42,7 +42,7 @@ def randomise(method):
                 module.weight.uniform_(-1, 1, generator=generator)
     if method.distribution is not None:
         probs = torch.rand(method.distribution.probs.shape, generator=generator)
-        method.distribution.restore((probs / probs.sum(-1, keepdim=True)).to(method.distribution.probs))
+        method.distribution.restore({"probs": probs / probs.sum(-1, keepdim=True)})
     return method
 
 

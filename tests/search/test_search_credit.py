@@ -20,7 +20,7 @@ def space(weights_per_layer, num_tasks, seed):
     probs = torch.rand(layers, num_tasks, widest, generator=generator, dtype=F64) + 0.1
     probs *= torch.arange(widest) < torch.tensor(weights_per_layer)[:, None, None]
     distribution = SearchDistribution(weights_per_layer, num_tasks, 0.0).double()
-    distribution.restore(probs / probs.sum(-1, keepdim=True))  # the constructor rounds to float32
+    distribution.restore({"probs": probs / probs.sum(-1, keepdim=True)})  # the constructor rounds to float32
     choices = [range(size) for size in weights_per_layer for _ in range(num_tasks)]
     population = torch.tensor(list(itertools.product(*choices))).view(-1, layers, num_tasks)
     place = torch.zeros(len(population), num_tasks, dtype=torch.int64)

@@ -160,7 +160,7 @@ def test_copies_of_probability_zero_are_never_drawn(row, draw, monkeypatch):
 def test_rounding_below_one_draws_the_last_possible_copy(monkeypatch):
     distribution = _Edge([4, 3], 1, min_probability=0)
     short = torch.tensor([0.5, 0.49, 0.0, 0.0])
-    distribution.restore(short.expand(2, 1, 4))
+    distribution.restore({"probs": short.expand(2, 1, 4)})
     monkeypatch.setattr(torch, "rand", lambda shape, generator, dtype: torch.full(shape, 0.999, dtype=dtype))
     assert distribution.sample(2, torch.Generator()).unique().tolist() == [1]
 
@@ -280,7 +280,7 @@ def test_restore_puts_back():
     distribution = random_distribution([3], 2)
     before = distribution.probs.clone()
     distribution.update(distribution.sample(2, generator_for(0)), torch.tensor([1.0, -1.0]), 0.5)
-    distribution.restore(before)
+    distribution.restore({"probs": before})
     assert distribution.probs.equal(before)
 
 

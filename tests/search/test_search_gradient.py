@@ -203,7 +203,7 @@ def test_learning_rate_zero_keeps_what_is_normalised():
 
 def test_learning_rate_zero_renormalises():
     distribution = SearchDistribution([2], 1)
-    distribution.restore(torch.tensor([[[0.5, 1.5]]]))
+    distribution.restore({"probs": torch.tensor([[[0.5, 1.5]]])})
     distribution.update(torch.tensor([[[0]], [[1]]]), torch.zeros(2), learning_rate=0)
     assert distribution.probs.tolist() == [[[0.25, 0.75]]]
 

@@ -1,0 +1,367 @@
+"""`python -m benchmarks.planted_rules --out FILE.csv RULE ...`: rules for moving pi on planted families, side by side.
+
+The networks, images and step of `benchmarks.planted` in plain PyTorch, all runs at once: every tensor has a first
+dimension for the run, so that some dozens of runs cost little more than one. Search distributions, ranks and evidence
+are the product's. A RULE is a comma-separated list of `name=value` (`Rule`); each runs with every seed. Appends a row
+for each run and measured step, and prints a table of the last ones; without a RULE only the table.
+docs/research_notes.md says what came out.
+"""
+
+import argparse
+import csv
+import math
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.planted import IMAGES_PER_TASK, LAYERS, PlantedFamilies
+from lws_lightning.search import SearchDistribution, rank_utilities
+
+UNITS, BATCH, UNDIRECTED_PART = 12, 16, 2 / 3
+MEASURED = ("step", *LAYERS, "entropy", "error", "seconds")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to move pi.
+
+    Attributes:
+        search: `per_task`; `undirected-none` and `undirected-full`; `none`, `full`, and `families`.
+        nes_lr: Step size of pi.
+        critical_z: See `LearnedWeightSharing`.
+        memory: After so many steps, evidence counts 1/e of what it did; 0: forever.
+        freeze: `freeze_entropy` of `LearnedWeightSharing`.
+        wait: pi does not move in the first steps; evidence counts from then on.
+        own: Initial probability of a task's own copy; 0: uniform.
+        exact: Each drawn prefix is evaluated under all copies of the last layer.
+        one_pass: `nes_batch: training` of `LearnedWeightSharing`.
+        samples: S.
+        copies: K.
+        systematic: `sampling` of `LearnedWeightSharing`.
+    """
+
+    search: str = "per_task"
+    nes_lr: float = 0.003
+    critical_z: float = 0.0
+    memory: float = 0.0
+    freeze: float = 0.0
+    wait: int = 0
+    own: float = 0.0
+    exact: int = 0
+    one_pass: int = 0
+    samples: int = 8
+    copies: int = 6
+    systematic: int = 1
+
+    @property
+    def shapes(self) -> tuple[int, ...]:
+        """What all rules computed together have in common."""
+        return (self.exact, self.one_pass, self.samples, self.copies, self.systematic)
+
+
+class Networks:
+    """The networks of R runs, T tasks each; K copies of two dense layers and a head for each task."""
+
+    def __init__(self, runs: int, tasks: int, copies: int, seeds: Sequence[int]) -> None:
+        self.runs, self.tasks, self.copies = runs, tasks, copies
+
+        def he(*shape: int) -> Tensor:
+            drawn = [
+                torch.rand(shape, generator=torch.Generator().manual_seed(100_003 * seed + sum(shape)))
+                for seed in seeds
+            ]
+            return ((2 * torch.stack(drawn) - 1) * math.sqrt(6 / shape[-2])).requires_grad_()
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(runs, *shape, requires_grad=True)
+
+        self.w1, self.b1 = he(copies, 64, UNITS), zeros(copies, 1, UNITS)
+        self.w2, self.b2 = he(copies, UNITS, UNITS), zeros(copies, 1, UNITS)
+        self.w3, self.b3 = he(tasks, UNITS, 10), zeros(tasks, 1, 10)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """All weights."""
+        return [self.w1, self.b1, self.w2, self.b2, self.w3, self.b3]
+
+    def losses(self, images: Tensor, labels: Tensor, population: Tensor, every_last: bool = False) -> Tensor:
+        """Computes the losses of a population.
+
+        Args:
+            images: `(R, T, B, 64)`.
+            labels: `(R, T, B)`.
+            population: `(S, 2, R, T)`.
+            every_last: Whether to evaluate each prefix under all copies of the last layer.
+
+        Returns:
+            `(R, T, S)`, or `(R, T, S, K)`.
+        """
+        logits = self.logits(images, population, every_last)
+        target = labels[:, :, None, :].expand(logits.shape[:-1])
+        losses = nn.functional.cross_entropy(logits.flatten(0, 3), target.flatten(), reduction="none")
+        mean = losses.view(logits.shape[:-1]).mean(-1)
+        return mean.unflatten(-1, (-1, self.copies)) if every_last else mean
+
+    def logits(self, images: Tensor, population: Tensor, every_last: bool = False) -> Tensor:
+        """Returns `(R, T, S, B, 10)`; with `every_last` S is S times K."""
+        runs, tasks, copies = self.runs, self.tasks, self.copies
+        batch, size = images.shape[2], len(population)
+        flat = self.w1.transpose(1, 2).reshape(runs, 64, copies * UNITS)
+        hidden = torch.bmm(images.view(runs, tasks * batch, 64), flat).view(runs, tasks, batch, copies, UNITS)
+        hidden = (hidden + self.b1.view(runs, 1, 1, copies, UNITS)).relu()  # (R, T, B, K, U)
+        first, second = (nn.functional.one_hot(population[:, layer], copies).float() for layer in range(2))
+        chosen = torch.einsum("srtk,rtbku->rtsbu", first, hidden)
+        if every_last:
+            weights = self.w2[:, None, None].expand(runs, tasks, size, copies, UNITS, UNITS).flatten(2, 3)
+            biases = self.b2[:, None, None].expand(runs, tasks, size, copies, 1, UNITS).flatten(2, 3)
+            chosen = chosen.repeat_interleave(copies, 2)
+        else:
+            weights = torch.einsum("srtk,rkuv->rtsuv", second, self.w2)
+            biases = torch.einsum("srtk,rkuv->rtsuv", second, self.b2)
+        top = (chosen @ weights + biases).relu()
+        return top @ self.w3[:, :, None] + self.b3[:, :, None]
+
+
+def run(rules: Sequence[Rule], seeds: Sequence[int], steps: int, every: int) -> Iterator[dict[str, Any]]:
+    """Trains every rule with every seed, all at once; yields rows of what was measured.
+
+    Args:
+        rules: Equal in `Rule.shapes`.
+        seeds: Of images, weights and draws.
+        steps: How many.
+        every: Steps between measurements.
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    pairs = [(rule, seed) for rule in rules for seed in seeds]
+    data = {seed: PlantedFamilies(3, 2, 0.0, seed=seed, batch_size=BATCH) for seed in seeds}
+    families = next(iter(data.values())).families
+    parts = {seed: one.load_tasks() for seed, one in data.items()}
+    train = [torch.stack([part.train.images.flatten(1).float() / 255 for part in parts[seed]]) for _, seed in pairs]
+    labels = torch.stack([torch.stack([part.train.labels for part in parts[seed]]) for _, seed in pairs])
+    images = torch.stack(train)
+    runs, tasks, copies, size = len(pairs), len(families), rules[0].copies, rules[0].samples
+
+    def column(name: str) -> Tensor:
+        return torch.tensor([[float(getattr(rule, name))] * tasks for rule, _ in pairs]).view(1, -1, 1).double()
+
+    net = Networks(runs, tasks, copies, [seed for _, seed in pairs])
+    adam = torch.optim.Adam(net.parameters, lr=1e-3)
+    initial = torch.stack([_initial(rule, families) for rule, _ in pairs], 1).flatten(1, 2)  # (2, R T, K)
+    pi = SearchDistribution([copies] * 2, runs * tasks, 1e-3, initial, torch.float64, critical_z=1.0)
+    assert pi.evidence is not None
+    pi.evidence.critical_value = column("critical_z")  # type: ignore[assignment]
+    moving = torch.tensor([rule.search == "per_task" for rule, _ in pairs]).repeat_interleave(tasks).view(1, -1, 1)
+    rate, freeze, wait = column("nes_lr") * moving, column("freeze"), column("wait")
+    memory = column("memory")
+    kept = torch.where(memory > 0, torch.exp(-1 / memory.clamp(min=1e-9)), 1.0)
+    generator = torch.Generator().manual_seed(1 + sum(seeds))
+    order = iter(())  # type: ignore[var-annotated]
+    sampling = "systematic" if rules[0].systematic else "independent"
+    start = time.process_time()
+
+    def batch() -> tuple[Tensor, Tensor]:
+        nonlocal order
+        index = next(order, None)
+        if index is None:
+            shuffled = torch.rand(runs, tasks, IMAGES_PER_TASK, generator=generator).argsort(-1)
+            order = iter(shuffled[..., : IMAGES_PER_TASK // BATCH * BATCH].split(BATCH, -1))
+            index = next(order)
+        picked = images.gather(2, index[..., None].expand(*index.shape, 64))
+        return picked, labels.gather(2, index)
+
+    def draw() -> Tensor:
+        return pi.sample(size, generator, sampling)  # type: ignore[arg-type]
+
+    for step in range(1, steps + 1):
+        if step == round(UNDIRECTED_PART * steps) + 1:
+            _settle(pi, pairs, families)
+        population = draw()
+        if not rules[0].one_pass:
+            with torch.no_grad():
+                found = net.losses(*batch(), population.unflatten(-1, (runs, tasks)), bool(rules[0].exact))
+            rate = _move(pi, population, found.flatten(0, 1), rate, kept, freeze, wait, step)
+            population = draw()
+        losses = net.losses(*batch(), population.unflatten(-1, (runs, tasks)))
+        adam.zero_grad()
+        losses.mean((1, 2)).sum().backward()
+        if rules[0].one_pass:
+            rate = _move(pi, population, losses.detach().flatten(0, 1), rate, kept, freeze, wait, step)
+        adam.step()
+        if step % every == 0 or step == steps:
+            errors = _test_errors(net, pi, [parts[seed] for _, seed in pairs]) if step == steps else [math.nan] * runs
+            entropy = pi.entropy().view(2, runs, tasks).mean((0, 2))
+            mode = pi.mode().view(2, runs, tasks)
+            seconds = (time.process_time() - start) / runs
+            for number, (rule, seed) in enumerate(pairs):
+                rand = [adjusted_rand_score(families, mode[layer, number].tolist()) for layer in range(2)]
+                yield (
+                    asdict(rule)
+                    | {"seed": seed, "steps": steps, "step": step}
+                    | dict(zip(LAYERS, rand, strict=True))
+                    | {"entropy": float(entropy[number]), "error": errors[number], "seconds": seconds}
+                )
+
+
+def _initial(rule: Rule, families: Sequence[int]) -> Tensor:
+    """Returns `(2, T, K)`."""
+    tasks, copies = len(families), rule.copies
+    uniform = torch.full((2, tasks, copies), 1 / copies, dtype=torch.float64)
+    eye = torch.eye(copies, dtype=torch.float64)
+    if rule.search == "none":
+        return eye[torch.arange(tasks)].repeat(2, 1, 1)
+    if rule.search == "full":
+        return eye[torch.zeros(tasks, dtype=torch.int64)].repeat(2, 1, 1)
+    if rule.search == "families":
+        return torch.stack([eye[torch.tensor(families)], eye[torch.zeros(tasks, dtype=torch.int64)]])
+    if rule.own:
+        one = eye[torch.arange(tasks)]
+        return (one * rule.own + (1 - one) * (1 - rule.own) / (copies - 1)).repeat(2, 1, 1)
+    return uniform
+
+
+def _settle(pi: SearchDistribution, pairs: Sequence[tuple[Rule, int]], families: Sequence[int]) -> None:
+    """Ends the undirected part of the controls."""
+    probs = pi.probs.clone().unflatten(1, (len(pairs), len(families)))
+    for number, (rule, _) in enumerate(pairs):
+        if rule.search.startswith("undirected-"):
+            given = Rule(search=rule.search.removeprefix("undirected-"), copies=rule.copies)
+            probs[:, number] = _initial(given, families)
+    pi.restore(pi.snapshot() | {"probs": probs.flatten(1, 2)})
+
+
+def _move(
+    pi: SearchDistribution,
+    population: Tensor,
+    losses: Tensor,
+    rate: Tensor,
+    kept: Tensor,
+    freeze: Tensor,
+    wait: Tensor,
+    step: int,
+) -> Tensor:
+    """Moves pi by losses `(R T, S)` or `(R T, S, K)`; returns the step sizes that are left."""
+    assert pi.evidence is not None
+    now = rate * (step > wait)
+    if losses.dim() == 2:
+        pi.update(population, rank_utilities(losses.T.double()), now)  # type: ignore[arg-type]
+    else:
+        gradient = _exact_gradient(pi, population, losses.double())
+        floored = (pi.probs + now * gradient).clamp(min=pi.min_probability)
+        stepped = torch.where(now > 0, floored / floored.sum(-1, keepdim=True), pi.probs)
+        pi.restore(pi.snapshot() | {"probs": stepped})
+    pi.evidence.gradient.mul_(kept * (step > wait))
+    pi.evidence.variance.mul_(kept.square() * (step > wait))
+    if bool((freeze > 0).any()):
+        tasks = 6
+        entropy = pi.normalized_entropy().unflatten(1, (-1, tasks)).mean((0, 2)).repeat_interleave(tasks).view(1, -1, 1)
+        frozen = (entropy < freeze) & (rate > 0)
+        mode = nn.functional.one_hot(pi.mode(), pi.probs.shape[-1]).double()
+        pi.restore(pi.snapshot() | {"probs": torch.where(frozen, mode, pi.probs)})
+        rate = torch.where(frozen, 0.0, rate)
+    return rate
+
+
+def _exact_gradient(pi: SearchDistribution, population: Tensor, losses: Tensor) -> Tensor:
+    """The natural gradient with an exact conditional expectation at the last layer; losses `(R T, S, K)`."""
+    own = pi.probs[1]  # (R T, K)
+    size = losses.shape[1]
+    weights = (own[:, None] / size).expand_as(losses).flatten(1)
+    flat = losses.flatten(1)
+    utilities = (weights[:, None] * (flat[:, None] - flat[:, :, None]).sign()).sum(-1)
+    utilities = utilities.unflatten(1, losses.shape[1:]) * size / (size - 1)
+    last = own * (utilities.mean(1) - (own[:, None] * utilities).sum(-1).mean(1, keepdim=True))
+    prefix = (own[:, None] * utilities).sum(-1)  # (R T, S)
+    first = nn.functional.one_hot(population[:, 0], pi.probs.shape[-1]).double()  # (S, R T, K)
+    return torch.stack([(prefix.T[..., None] * (first - pi.probs[0])).mean(0), last])
+
+
+@torch.no_grad()
+def _test_errors(net: Networks, pi: SearchDistribution, parts: Sequence[Sequence[Any]]) -> list[float]:
+    """Returns each run's percentage of misclassified test images, over all tasks."""
+    size = min(len(part.test.labels) for part in parts[0])
+    images = torch.stack([torch.stack([part.test.images[:size].flatten(1) for part in own]) for own in parts])
+    labels = torch.stack([torch.stack([part.test.labels[:size] for part in own]) for own in parts])
+    mode = pi.mode()[None].unflatten(-1, (net.runs, net.tasks))
+    wrong = net.logits(images.float() / 255, mode)[:, :, 0].argmax(-1) != labels
+    return [100 * float(value) for value in wrong.double().mean((1, 2))]
+
+
+def parse_rule(text: str) -> Rule:
+    """Reads `name=value,name=value`."""
+    kinds: dict[str, Any] = {name: type(value) for name, value in asdict(Rule()).items()}
+    given = (part.split("=") for part in text.split(",") if part)
+    return Rule(**{name: kinds[name](value) for name, value in given})
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """Reads the last row of each run from a table that `main` has written."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    last = {tuple(value for name, value in row.items() if name not in MEASURED): row for row in rows}
+    return list(last.values())
+
+
+def summary(rows: Sequence[dict[str, str]]) -> list[str]:
+    """Returns a table of the last rows in Markdown, a line for each rule."""
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in rows:
+        groups.setdefault((_name(row), row["step"]), []).append(row)
+    lines = [
+        "| rule | seeds | steps | dense1 | found | entropy | error |",
+        "| --- | --- | --: | --: | --: | --: | --: |",
+    ]
+    for (name, step), own in groups.items():
+        seeds = sorted(int(row["seed"]) for row in own)
+        cells = [_mean_and_deviation([float(row[column]) for row in own]) for column in ("dense1", "entropy", "error")]
+        found = sum(float(row["dense1"]) == 1 for row in own)
+        head = [name, f"{seeds[0]} to {seeds[-1]}", f"{int(step):,}", cells[0], f"{found} of {len(own)}", *cells[1:]]
+        lines.append("| " + " | ".join(head) + " |")
+    return lines
+
+
+def _name(row: dict[str, str]) -> str:
+    defaults = {name: str(value) for name, value in asdict(Rule()).items()}
+    shown = [f"{name}={row[name]}" for name, value in defaults.items() if name != "search" and row[name] != value]
+    if row["search"] == "per_task" and row["nes_lr"] == defaults["nes_lr"]:
+        shown.insert(0, f"nes_lr={row['nes_lr']}")
+    return ", ".join(shown) if row["search"] == "per_task" else row["search"]
+
+
+def _mean_and_deviation(values: Sequence[float]) -> str:
+    if any(math.isnan(value) for value in values):
+        return ""
+    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def main() -> None:
+    """Runs the rules, in groups of equal shapes."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("rules", nargs="*")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", default="0-4", help="first and last")
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--every", type=int, default=200)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    first, last = map(int, options.seeds.split("-"))
+    rules = [parse_rule(text) for text in options.rules]
+    for shapes in dict.fromkeys(rule.shapes for rule in rules):
+        group = [rule for rule in rules if rule.shapes == shapes]
+        for row in run(group, range(first, last + 1), options.steps, options.every):
+            with options.out.open("a", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(row))
+                if file.tell() == 0:
+                    writer.writeheader()
+                writer.writerow({name: round(v, 5) if isinstance(v, float) else v for name, v in row.items()})
+    print("\n".join(summary(read(options.out))))
+
+
+if __name__ == "__main__":
+    main()
