@@ -6,7 +6,7 @@ from lws_lightning.data.digits import Digits
 from lws_lightning.data.dkl_mnist import DKLMNIST
 from lws_lightning.data.file_names import count_unread, is_ignored, is_image
 from lws_lightning.data.folders import ImageFolders
-from lws_lightning.data.image_decoding import Decoder, ResizeMode
+from lws_lightning.data.image_decoding import Decoder, Interpolation, ResizeMode
 from lws_lightning.data.image_reading import try_decoding
 from lws_lightning.data.omniglot import Omniglot
 from lws_lightning.data.sampler import IndexStream, StepBatches
@@ -22,6 +22,7 @@ __all__ = [
     "Examples",
     "ImageFolders",
     "IndexStream",
+    "Interpolation",
     "MultiTaskDataModule",
     "Omniglot",
     "ResizeMode",

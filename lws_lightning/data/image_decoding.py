@@ -11,9 +11,10 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-__all__ = ["Decoder", "ResizeMode", "check_size"]
+__all__ = ["Decoder", "Interpolation", "ResizeMode", "check_size"]
 
 ResizeMode = Literal["stretch", "pad", "crop"]
+Interpolation = Literal["bilinear", "area"]
 
 _LARGE = 100_000_000  # pixels; larger images are decoded one at a time, JPEG files at a reduced size
 _MAX_PIXELS = 1_000_000_000  # of one image, which with some copies takes 10 GB
@@ -34,12 +35,15 @@ class Decoder:
         mode: `crop` scales the image to cover the size and crops it evenly on both sides; `pad` scales it to fit and
             pads it with `background`; `stretch` changes its aspect ratio.
         background: Grey value in 0..255.
+        interpolation: `bilinear`, over the pixels that a new one covers and their neighbours, or `area`, the mean of
+            those that it covers.
     """
 
     size: tuple[int, int]
     channels: int
     mode: ResizeMode
     background: int
+    interpolation: Interpolation = "bilinear"
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -77,7 +81,7 @@ class Decoder:
             "channels": self.channels,
             "mode": self.mode,
             "background": self.background,
-            "interpolation": "bilinear",
+            "interpolation": self.interpolation,
         }
 
     def _reduce_size(self, opened: Image.Image) -> None:
@@ -100,12 +104,13 @@ class Decoder:
         size = (self.size[1], self.size[0])  # Pillow's order
         if image.size == size:
             return image
+        resampling = Image.Resampling.BOX if self.interpolation == "area" else Image.Resampling.BILINEAR
         if self.mode == "stretch":
-            return image.resize(size, Image.Resampling.BILINEAR)
+            return image.resize(size, resampling)
         if self.mode == "crop":
-            return ImageOps.fit(image, size, Image.Resampling.BILINEAR)
+            return ImageOps.fit(image, size, resampling)
         grey = self.background if self.channels == 1 else (self.background,) * 3
-        return ImageOps.pad(image, size, Image.Resampling.BILINEAR, color=grey)
+        return ImageOps.pad(image, size, resampling, color=grey)
 
 
 class _PillowLimit:

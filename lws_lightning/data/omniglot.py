@@ -15,6 +15,7 @@ from torch import Tensor
 from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.cache import ArrayCache
 from lws_lightning.data.download import DataFiles, files_error, require_files
+from lws_lightning.data.image_decoding import Decoder
 from lws_lightning.data.image_reading import read_folders
 from lws_lightning.data.tasks import Examples, TaskData
 from lws_lightning.randomness import generator_for
@@ -82,7 +83,7 @@ _EVALUATION = {
 
 
 class Omniglot(MultiTaskDataModule):
-    """Fifty tasks of 105x105 black and white images: classify the characters of one alphabet.
+    """Fifty tasks of black and white images, 105x105 pixels: classify the characters of one alphabet.
 
     | part | alphabets | characters | drawings of each |
     | --- | --- | --- | --- |
@@ -111,6 +112,7 @@ class Omniglot(MultiTaskDataModule):
     Args:
         root: Folder that holds `omniglot-py`.
         train_drawings: Training images of each character, 1 to 19.
+        image_size: Height and width of the images, 1 to 105 (the files'). Smaller ones are averages over areas.
         download: Download missing files (two archives of 16 MB together; 32,460 files).
         cache_dir: Folder of the decoded images. None: `$XDG_CACHE_HOME/lws_lightning`, or
             `~/.cache/lws_lightning`.
@@ -124,17 +126,21 @@ class Omniglot(MultiTaskDataModule):
 
     neutral_options = MultiTaskDataModule.neutral_options | {"download", "cache_dir"}
     class_counts: Mapping[str, int] = _BACKGROUND | _EVALUATION
-    image_size = (1, _SIZE, _SIZE)
+    image_size = (1, _SIZE, _SIZE)  # replaced by that of the option
 
     def __init__(
         self,
         root: str = "data",
         train_drawings: int = 16,
+        image_size: int = _SIZE,
         download: bool = False,
         cache_dir: str | None = None,
         **options: Any,
     ) -> None:
+        self.image_size = (1, image_size, image_size)
         super().__init__(root=root, **options)
+        if not 1 <= image_size <= _SIZE:
+            raise ValueError(f"{self.dataset_name}: image_size must lie between 1 and {_SIZE}, got {image_size}.")
         if not 1 <= train_drawings < _DRAWINGS:
             raise ValueError(
                 f"{self.dataset_name}: train_drawings must lie between 1 and {_DRAWINGS - 1}, got {train_drawings}."
@@ -147,6 +153,11 @@ class Omniglot(MultiTaskDataModule):
         self.train_drawings = train_drawings
         self.download = download
         self.cache_dir = cache_dir
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How to convert a drawing to the network's input, as numbers, strings and lists."""
+        return super().preprocessing | Decoder(self.image_size[1:], 1, "stretch", 255, "area").describe()
 
     def prepare_data(self) -> None:
         """Downloads missing files if `download` is set. Lightning calls this in one process only."""
@@ -165,7 +176,9 @@ class Omniglot(MultiTaskDataModule):
         folders = {Path(name).name: source.root / name for source in sources for name in source.names}
         drawings = {folders[name]: _drawings(folders[name]) for name in self.task_names}
         cache = ArrayCache(self.cache_dir, self.dataset_name)
-        read = deque(read_folders(self.dataset_name, drawings, _decode, self.image_size, "drawings", True, cache))
+        variant = "drawings" if self.image_size == Omniglot.image_size else f"drawings-{self.image_size[1]}"
+        decode = partial(_decode, size=self.image_size[1])
+        read = deque(read_folders(self.dataset_name, drawings, decode, self.image_size, variant, True, cache))
         damaged = [
             f"  {files[index]}: damaged ({reason})"
             for files, images in zip(drawings.values(), read, strict=True)
@@ -177,7 +190,7 @@ class Omniglot(MultiTaskDataModule):
         return [self._split_drawings(name, read.popleft().pixels) for name in self.task_names]
 
     def _split_drawings(self, name: str, images: Tensor) -> TaskData:
-        """Splits an alphabet's `(characters * 20, 1, 105, 105)` images, ordered by character and drawer."""
+        """Splits an alphabet's `(characters * 20, 1, H, W)` images, ordered by character and drawer."""
         characters = _characters(name)
         orders = [
             torch.randperm(_DRAWINGS, generator=generator_for(self.split_seed, "drawings", name, character))
@@ -213,12 +226,12 @@ def _drawings(folder: Path) -> list[str]:
     return [str(file) for of_character in files for file in of_character]
 
 
-def _decode(file: str) -> Tensor:
-    """Returns a drawing, `(1, 105, 105)` uint8."""
+def _decode(file: str, size: int) -> Tensor:
+    """Returns a drawing, `(1, size, size)` uint8, as `Omniglot.preprocessing` describes it."""
     with Image.open(file) as image:
-        pixels = np.array(image.convert("L"))
-    if pixels.shape != (_SIZE, _SIZE):
-        raise ValueError(f"{pixels.shape} instead of {(_SIZE, _SIZE)} pixels")
+        if image.size != (_SIZE, _SIZE):
+            raise ValueError(f"{image.size[::-1]} instead of {(_SIZE, _SIZE)} pixels")
+        pixels = np.array(image.convert("L").resize((size, size), Image.Resampling.BOX))
     return torch.from_numpy(pixels).unsqueeze(0)
 
 

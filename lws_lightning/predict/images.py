@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lws_lightning.batches import PredictionBatch
-from lws_lightning.data import Decoder, ResizeMode, count_unread, is_ignored, is_image, try_decoding
+from lws_lightning.data import Decoder, Interpolation, ResizeMode, count_unread, is_ignored, is_image, try_decoding
 from lws_lightning.methods import DataRecord
 from lws_lightning.walking import links_to_parent, walk
 
@@ -113,12 +113,13 @@ def decoder_for(record: DataRecord, image_shape: Sequence[int]) -> Decoder:
     preprocessing = record.preprocessing or {}
     mode = preprocessing.get("mode", _DEFAULT_MODE)
     interpolation = preprocessing.get("interpolation", "bilinear")
-    if channels not in (1, 3) or mode not in get_args(ResizeMode) or interpolation != "bilinear":
+    if channels not in (1, 3) or mode not in get_args(ResizeMode) or interpolation not in get_args(Interpolation):
         raise ValueError(
             f"This version cannot read image files with {channels} channels, mode {mode!r} and interpolation "
             f"{interpolation!r}."
         )
-    return Decoder((height, width), channels, mode, int(preprocessing.get("background", _WHITE)))
+    background = int(preprocessing.get("background", _WHITE))
+    return Decoder((height, width), channels, mode, background, interpolation)
 
 
 class ImageFiles(Dataset[tuple[str, Tensor | str]]):

@@ -11,6 +11,8 @@ from fakes import omniglot_folder
 from PIL import Image
 
 from lws_lightning.data import Omniglot
+from lws_lightning.methods import DataRecord
+from lws_lightning.predict.images import decoder_for
 
 
 def test_facts_in_an_empty_folder(tmp_path, monkeypatch):
@@ -114,3 +116,25 @@ def test_real_data():
             assert torch.bincount(labels).tolist() == [drawings] * classes
             assert images[0].unique().tolist() == [0, 255]
             assert images.float().mean() > 127  # black on white
+
+
+def test_smaller_images_are_averages_over_areas(root):
+    small, whole = one(root, image_size=21), one(root)
+    assert small.image_shape == [1, 21, 21]
+    for (images, labels), (full, full_labels) in zip(small.examples("test"), whole.examples("test"), strict=True):
+        assert torch.equal(labels, full_labels)
+        expected = full.double().view(len(full), 1, 21, 5, 21, 5).mean((3, 5))
+        assert images.shape == (len(full), 1, 21, 21)
+        assert float((images.double() - expected).abs().max()) <= 0.5 + 1e-9
+    decoder = decoder_for(DataRecord.of(small, small.num_classes), small.image_shape)
+    predicted = torch.stack([decoder(str(file)) for file in sorted(Path(root).rglob(f"{OJIBWE}/*/*.png"))])
+    found = torch.cat([small.examples(split)[0][0] for split in ("train", "test")])
+    assert sorted(predicted.flatten(1).tolist()) == sorted(found.flatten(1).tolist())
+    assert small.digest != whole.digest
+    assert one(root, image_size=21).digest == small.digest  # from the cache
+
+
+@pytest.mark.parametrize("size", [0, 106])
+def test_an_image_size_out_of_range_is_refused(root, size):
+    with pytest.raises(ValueError, match="image_size must lie between 1 and 105"):
+        one(root, image_size=size)
