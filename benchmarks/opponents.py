@@ -1,5 +1,7 @@
 """Better regularised opponents of learned sharing: networks with dropout, as import paths for `--model.network`."""
 
+import dataclasses
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,13 +13,15 @@ __all__ = ["dkl_convnet_dropout_10", "dkl_convnet_dropout_30", "dkl_convnet_drop
 
 
 def _with_dropout(image_shape: Sequence[int], probability: float) -> BaseNetwork:
-    """`dkl_convnet` with dropout before and after the dense layer, where its parameters are most."""
+    """`dkl_convnet` with dropout before and after its dense layer, which has most of the parameters."""
     network = dkl_convnet(image_shape)
-    dense = network.layers[-1].block
-    assert isinstance(dense, nn.Sequential)
-    dense.insert(1, nn.Dropout(probability))
-    dense.append(nn.Dropout(probability))
-    return network
+    *convolutions, dense = network.layers
+    modules = OrderedDict[str, nn.Module](dense.block.named_children())
+    flatten = modules.pop("flatten")
+    block = nn.Sequential(
+        OrderedDict(flatten=flatten, dropout=nn.Dropout(probability), **modules, dropout2=nn.Dropout(probability))
+    )
+    return dataclasses.replace(network, layers=[*convolutions, dataclasses.replace(dense, block=block)])
 
 
 dkl_convnet_dropout_10 = partial(_with_dropout, probability=0.1)
