@@ -123,7 +123,7 @@ RULES: dict[str, tuple[Callable[[], Step], float]] = {
 }
 """By name, the step and `critical_z`."""
 
-NOISE_RULES = ((0.1, 0.0), (0.1, 3.0), (0.1, 4.0), (0.1, 5.0))
+NOISE_RULES = ((0.1, 4.0), (0.1, 5.0), (0.1, 3.0), (0.1, 0.0))
 LOOKS = (1_000, 5_000, 20_000, 50_000, 100_000)
 
 
@@ -143,6 +143,7 @@ def noise_rows(steps: int, tasks: int) -> Iterator[dict[str, Any]]:
     """Noise alone, in two layers of 3 and two of 6 copies."""
     sizes = [3, 3, 6, 6]
     for learning_rate, critical_z in NOISE_RULES:
+        steps = steps if critical_z else min(steps, LOOKS[2])  # little is left by then
         states = simulate(nes(learning_rate), critical_z, sizes, [0.0] * len(sizes), tasks, steps, seed=1)
         for number, distribution in enumerate(states, 1):
             if number not in LOOKS:
@@ -170,7 +171,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--noise_steps", type=int, default=100_000)
     parser.add_argument("--tasks", type=int, default=20, help="repetitions")
-    parser.add_argument("--noise_tasks", type=int, default=200, help="repetitions, of noise alone")
+    parser.add_argument("--noise_tasks", type=int, default=100, help="repetitions, of noise alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
