@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--noise_steps", type=int, default=100_000)
     parser.add_argument("--tasks", type=int, default=20, help="repetitions")
-    parser.add_argument("--noise_tasks", type=int, default=100, help="repetitions, of noise alone")
+    parser.add_argument("--noise_tasks", type=int, default=40, help="repetitions, of noise alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -43,12 +43,3 @@ def test_the_simulated_step_sizes_are_those_of_the_file():
         early, late = by[rule, "1000"], by[rule, "5000"]
         cells = [f"{float(row[name]):.2f}" for row in (early, late) for name in ("right", "kept")]
         assert f"| {rule} | " + " | ".join(cells) + " |" in LINES
-
-
-def test_how_often_noise_moves_is_that_of_the_file():
-    rows = {(row["critical_z"], row["copies"], row["step"]): row for row in table("step_size_noise.csv")}
-    for critical_z, copies, _ in rows:
-        early, late = (rows[critical_z, copies, step] for step in ("20000", "100000"))
-        cells = [critical_z, copies, late["categoricals"], f"{float(early['moved']):.4f}"]
-        cells += [f"{float(late[name]):.4f}" for name in ("moved", "bound")]
-        assert "| " + " | ".join(cells) + " |" in LINES
