@@ -312,16 +312,17 @@ def summary(rows: Sequence[dict[str, str]]) -> list[str]:
     """Returns a table of the last rows in Markdown, a line for each rule."""
     groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in rows:
-        groups.setdefault((_name(row), row["step"]), []).append(row)
+        groups.setdefault((_name(row), row["step"], row["steps"], str(int(row["seed"]) < 100)), []).append(row)
     lines = [
         "| rule | seeds | steps | dense1 | found | entropy | error |",
         "| --- | --- | --: | --: | --: | --: | --: |",
     ]
-    for (name, step), own in groups.items():
+    for (name, step, steps, _), own in groups.items():
         seeds = sorted(int(row["seed"]) for row in own)
         cells = [_mean_and_deviation([float(row[column]) for row in own]) for column in ("dense1", "entropy", "error")]
+        reached = f"{int(step):,}" + (f" of {int(steps):,}" if step != steps else "")
         found = sum(float(row["dense1"]) == 1 for row in own)
-        head = [name, f"{seeds[0]} to {seeds[-1]}", f"{int(step):,}", cells[0], f"{found} of {len(own)}", *cells[1:]]
+        head = [name, f"{seeds[0]} to {seeds[-1]}", reached, cells[0], f"{found} of {len(own)}", *cells[1:]]
         lines.append("| " + " | ".join(head) + " |")
     return lines
 

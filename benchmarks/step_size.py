@@ -4,7 +4,8 @@ No network: the losses of a population are drawn, and equal assignments of a tas
 layers with K = 3 copies; at half of them, one copy lowers the loss by `SIGNAL` standard deviations, the others do
 nothing. `signal.csv` has the probability of the right copy and what the layers without a signal keep of their variety,
 1 - sum(pi^2) over that of the uniform pi, for step sizes without and with `critical_z` and for the adaptive step of
-ASNG; `noise.csv` has the variety of noise alone over many more steps. docs/research_notes.md says what came out.
+ASNG; `noise.csv` has how often noise alone exceeds `critical_z` in many more steps. docs/research_notes.md says what
+came out.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from lws_lightning.randomness import generator_for
 from lws_lightning.search import SearchDistribution, false_alarm_probability, rank_utilities
+from lws_lightning.search.evidence import null_variance
 
 LAYERS, COPIES, SAMPLES, SIGNAL = 12, 3, 8, 0.1
 
@@ -103,9 +105,7 @@ def simulate(
     lower = torch.tensor(signals, dtype=torch.float64)[:, None]
     for _ in range(steps):
         population = distribution.sample(SAMPLES, generator)
-        noise = torch.randn(SAMPLES, tasks, generator=generator, dtype=torch.float64)
-        equal = (population.unsqueeze(0) == population.unsqueeze(1)).all(2)  # (S, S, T)
-        noise = noise.gather(0, equal.to(torch.uint8).argmax(1))
+        noise = _equal_for_equal(population, generator)
         step(distribution, population, rank_utilities(noise - ((population == 0) * lower).sum(1)))
         yield distribution
 
@@ -123,7 +123,7 @@ RULES: dict[str, tuple[Callable[[], Step], float]] = {
 }
 """By name, the step and `critical_z`."""
 
-NOISE_RULES = ((0.1, 0.0), (0.1, 3.0), (0.1, 4.0), (0.1, 5.0))
+CHUNK = 1_000
 LOOKS = (1_000, 5_000, 20_000, 50_000, 100_000)
 
 
@@ -140,27 +140,48 @@ def signal_rows(steps: int, tasks: int) -> Iterator[dict[str, Any]]:
 
 
 def noise_rows(steps: int, tasks: int) -> Iterator[dict[str, Any]]:
-    """Noise alone, in two layers of 3 and two of 6 copies."""
-    sizes = [3, 3, 6, 6]
-    for learning_rate, critical_z in NOISE_RULES:
-        states = simulate(nes(learning_rate), critical_z, sizes, [0.0] * len(sizes), tasks, steps, seed=1)
-        for number, distribution in enumerate(states, 1):
-            if number not in LOOKS:
-                continue
-            kept = variety(distribution)
-            moved = (kept < 1 - 1e-9).double()
-            for copies in sorted(set(sizes)):
-                here = torch.tensor(sizes) == copies
+    """Noise alone, in two layers of 3 and two of 6 copies: how often a critical value is exceeded.
+
+    Until a categorical moves, its pi is uniform and its steps are independent, so that many steps are computed at once,
+    as if they were tasks. One walk serves for all critical values. A categorical that has not moved keeps all of its
+    variety.
+    """
+    sizes, generator = torch.tensor([3, 3, 6, 6]), generator_for(1, "step size")
+    distribution = SearchDistribution(sizes.tolist(), CHUNK, dtype=torch.float64)
+    largest = torch.zeros(len(LOOKS), len(sizes), tasks, dtype=torch.float64)  # |z| up to each look
+    for task in range(tasks):
+        shape = (len(sizes), 1, int(sizes.max()))
+        gradient, variance = (torch.zeros(shape, dtype=torch.float64) for _ in range(2))
+        highest = torch.zeros(len(sizes), dtype=torch.float64)
+        for number in range(CHUNK, steps + 1, CHUNK):
+            population = distribution.sample(SAMPLES, generator)
+            utilities = rank_utilities(_equal_for_equal(population, generator))
+            gradients = gradient + distribution.natural_gradient(population, utilities).cumsum(1)
+            variances = variance + null_variance(population, shape[-1], per_task=True).cumsum(1)
+            z = torch.where(variances > 0, gradients.abs() / variances.sqrt(), 0.0)
+            highest = highest.maximum(z.amax((1, 2)))
+            gradient, variance = gradients[:, -1:], variances[:, -1:]
+            if number in LOOKS:
+                largest[LOOKS.index(number), :, task] = highest
+    for critical_z in (3.0, 4.0, 4.5, 5.0):
+        for copies in (3, 6):
+            for look, number in enumerate(LOOKS):
+                moved = (largest[look, sizes == copies] > critical_z).double()
                 yield {
-                    "nes_lr": learning_rate,
                     "critical_z": critical_z,
                     "copies": copies,
                     "step": number,
-                    "kept": float(kept[here].mean()),
-                    "moved": float(moved[here].mean()),
+                    "moved": float(moved.mean()),
                     "bound": false_alarm_probability(critical_z, number, copies),
-                    "categoricals": int(here.sum()) * tasks,
+                    "categoricals": moved.numel(),
                 }
+
+
+def _equal_for_equal(population: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns random losses `(S, T)`, equal for equal assignments of a task."""
+    noise = torch.randn(population.shape[0], population.shape[-1], generator=generator, dtype=torch.float64)
+    equal = (population.unsqueeze(0) == population.unsqueeze(1)).all(2)  # (S, S, T)
+    return noise.gather(0, equal.to(torch.uint8).argmax(1))
 
 
 def main() -> None:
@@ -170,7 +191,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--noise_steps", type=int, default=100_000)
     parser.add_argument("--tasks", type=int, default=20, help="repetitions")
-    parser.add_argument("--noise_tasks", type=int, default=200, help="repetitions, of noise alone")
+    parser.add_argument("--noise_tasks", type=int, default=40, help="repetitions, of noise alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,45 @@
+"""What the research notes print of runs on planted families, and of simulated step sizes, recomputed from the files."""
+
+import csv
+
+import pytest
+from locations import REPOSITORY
+
+from benchmarks.planted_rules import read, summary
+from lws_lightning.results.significance import mann_whitney
+
+NOTES = (REPOSITORY / "docs/research_notes.md").read_text(encoding="utf-8")
+LINES = NOTES.splitlines()
+RULES = REPOSITORY / "docs/data/planted_rules.csv"
+FINAL_RULE = {"search": "per_task", "nes_lr": "0.03", "critical_z": "20.0"}
+
+
+def table(name):
+    with (REPOSITORY / "docs/data" / name).open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_rule_stands_in_the_notes_as_its_runs_say():
+    missing = [line for line in summary(read(RULES)) if line not in LINES]
+    assert not missing
+
+
+def final_errors(**which):
+    rows = [row for row in read(RULES) if int(row["seed"]) < 100]
+    return [float(row["error"]) for row in rows if all(row[key] == value for key, value in which.items())]
+
+
+@pytest.mark.parametrize("control", ["undirected-none", "undirected-full"])
+def test_the_tests_against_undirected_training_are_those_of_the_runs(control):
+    learned, undirected = final_errors(**FINAL_RULE), final_errors(search=control)
+    u, p, _ = mann_whitney(learned, undirected)
+    assert f"{control}: U = {u:g} of {len(learned) * len(undirected)}, p = {p:.2g}" in " ".join(NOTES.split())
+
+
+def test_the_simulated_step_sizes_are_those_of_the_file():
+    rows = table("step_size_signal.csv")
+    by = {(row["rule"], row["step"]): row for row in rows}
+    for rule in dict.fromkeys(row["rule"] for row in rows):
+        early, late = by[rule, "1000"], by[rule, "5000"]
+        cells = [f"{float(row[name]):.2f}" for row in (early, late) for name in ("right", "kept")]
+        assert f"| {rule} | " + " | ".join(cells) + " |" in LINES
