@@ -36,7 +36,7 @@ class Rule:
         nes_lr: Step size of pi.
         critical_z: See `LearnedWeightSharing`.
         memory: After so many steps, evidence counts 1/e of what it did; 0: forever.
-        freeze: `freeze_entropy` of `LearnedWeightSharing`.
+        freeze: pi becomes its mode once its mean normalised entropy is below this, and stays there; 0: never.
         wait: pi does not move in the first steps; evidence counts from then on.
         own: Initial probability of a task's own copy; 0: uniform.
         exact: Each drawn prefix is evaluated under all copies of the last layer.

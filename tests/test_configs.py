@@ -23,7 +23,7 @@ WEIGHTS = {
 }  # fmt: skip
 SEARCH = {
     "nes_samples": 8, "sgd_samples": 8, "min_probability": 1e-3, "gradient_scale": "mean", "credit": "joint",
-    "weight_price": 0.0, "sampling": "independent", "freeze_entropy": 0.0, "initial_probs": None,
+    "weight_price": 0.0, "sampling": "independent", "initial_probs": None,
     "nes_batch": "own", "critical_z": 0.0,
 }  # fmt: skip
 SIZES = {"dkl_mnist": 3, "cifar100": 20, "omniglot": 20}

@@ -43,3 +43,11 @@ def test_the_simulated_step_sizes_are_those_of_the_file():
         early, late = by[rule, "1000"], by[rule, "5000"]
         cells = [f"{float(row[name]):.2f}" for row in (early, late) for name in ("right", "kept")]
         assert f"| {rule} | " + " | ".join(cells) + " |" in LINES
+
+
+def test_the_simulated_noise_is_that_of_the_file():
+    by = {(row["critical_z"], row["copies"], row["step"]): row for row in table("step_size_noise.csv")}
+    for critical_z, copies in dict.fromkeys(key[:2] for key in by):
+        looks = [by[critical_z, copies, step] for step in ("1000", "20000", "100000")]
+        cells = [f"{float(row['moved']):.2f}" for row in looks] + [f"{float(looks[-1]['bound']):.4f}"]
+        assert f"| {critical_z} | {copies} | " + " | ".join(cells) + " |" in LINES

@@ -53,7 +53,6 @@ class LearnedScheme(Scheme):
         credit: Credit = "joint",
         weight_price: float = 0.0,
         sampling: Sampling = "independent",
-        freeze_entropy: float = 0.0,
         initial_probs: list[list[list[float]]] | None = None,
         nes_batch: NesBatch = "own",
         critical_z: float = 0.0,
@@ -67,8 +66,6 @@ class LearnedScheme(Scheme):
             raise ValueError(f"credit must be joint or per_task, but is {credit!r}.")
         if not 0 <= weight_price < float("inf"):
             raise ValueError(f"weight_price must be a finite, non-negative number of nats, but is {weight_price}.")
-        if not 0 <= freeze_entropy < 1:
-            raise ValueError(f"freeze_entropy must be in [0, 1), but is {freeze_entropy}.")
         if not 0 <= critical_z < float("inf"):
             raise ValueError(
                 f"critical_z must be a finite, non-negative number of standard deviations, but is {critical_z}."
@@ -81,7 +78,7 @@ class LearnedScheme(Scheme):
         self.nes_samples, self.sgd_samples, self.nes_lr = nes_samples, sgd_samples, nes_lr
         self.gradient_scale, self.credit, self.weight_price = gradient_scale, credit, weight_price
         self.sampling: Sampling = sampling
-        self.freeze_entropy, self.critical_z = freeze_entropy, critical_z
+        self.critical_z = critical_z
         self.nes_batch: NesBatch = nes_batch
 
     def begin(self, steps: float) -> list[str]:
@@ -99,15 +96,8 @@ class LearnedScheme(Scheme):
             "gives the losses more weight."
         ]
 
-    @property
-    def frozen(self) -> bool:
-        """Whether pi no longer changes. This depends only on pi, so it is permanent."""
-        return self.freeze_entropy > 0 and bool(self.distribution.normalized_entropy().mean() < self.freeze_entropy)
-
     def step(self, update: WeightUpdate, batch: StepBatch) -> dict[str, Tensor]:
         """Makes one NES step and one Adam step, each on its own batch."""
-        if self.frozen:
-            return super().step(update, batch)
         before = self.distribution.snapshot()
         try:
             if self.nes_batch == "own":
@@ -199,8 +189,6 @@ class LearnedWeightSharing(MultiTaskMethod):
             weights").
         sampling: How populations are drawn: `independent` (the paper's), or `systematic`, where each copy occurs in a
             population as often as pi says, which reduces the variance of the NES gradient.
-        freeze_entropy: Once the mean normalised entropy of pi falls below this, pi is frozen and the weights are
-            trained only under the most likely assignment, in one pass per task. 0: never (the paper's).
         initial_probs: Initial pi, `(L, T, max K)` nested list (see `SearchDistribution`); None: uniform.
         nes_batch: `own`: pi is updated by the losses of a separate population on a separate batch, in eval mode (the
             paper's). `training`: by the losses of the population and the batch that train the weights, in train mode,
@@ -226,7 +214,6 @@ class LearnedWeightSharing(MultiTaskMethod):
         credit: Credit = "joint",
         weight_price: float = 0.0,
         sampling: Sampling = "independent",
-        freeze_entropy: float = 0.0,
         initial_probs: list[list[list[float]]] | None = None,
         nes_batch: NesBatch = "own",
         critical_z: float = 0.0,
@@ -245,7 +232,6 @@ class LearnedWeightSharing(MultiTaskMethod):
                 credit,
                 weight_price,
                 sampling,
-                freeze_entropy,
                 initial_probs,
                 nes_batch,
                 critical_z,

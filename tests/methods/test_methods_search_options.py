@@ -1,60 +1,19 @@
 """Options of learned sharing that change how pi and the weights are searched."""
 
 import pytest
-import torch
-from lightning.pytorch import Callback
-from small import assert_same, digits, fixed, learned, state_of
+from small import assert_same, digits, learned, state_of
 
 
-class Watch(Callback):
-    """Records pi after every step."""
-
-    def __init__(self):
-        self.probs, self.frozen = [], []
-
-    def on_train_batch_end(self, trainer, module, *_):
-        self.probs.append(module.distribution.probs.clone())
-        self.frozen.append(module.scheme.frozen)
-
-
-def test_a_frozen_pi_stays_and_the_weights_go_on_under_the_most_likely_assignment(quiet_trainer):
-    data, watch = digits(seed=0), Watch()
-    module = learned(data, seed=0, nes_lr=0.6, freeze_entropy=0.5)
-    quiet_trainer(max_steps=30, callbacks=[watch]).fit(module, data)
-    first = watch.frozen.index(True)
-    assert 1 < first < 25
-    assert all(watch.frozen[first:])
-    assert not torch.equal(watch.probs[first - 1], watch.probs[first])
-    assert all(torch.equal(watch.probs[first], probs) for probs in watch.probs[first:])
-    assert module.distribution.normalized_entropy().mean() < 0.5
-
-
-def test_a_step_with_frozen_pi_is_that_of_the_fixed_assignment(quiet_trainer):
-    """Learned sharing with pi concentrated on full sharing, against full sharing from the same weights."""
-    data = digits(seed=0)
-    certain = [[[1.0, 0.0]] * 4] * 2
-    options = {"weights_per_layer": 2, "min_probability": 0.0, "initial_probs": certain, "seed": 0}
-    frozen, full = learned(data, **options, freeze_entropy=0.1), fixed(data, "full", seed=0)
-    for module in (frozen, full):
-        quiet_trainer(max_steps=5).fit(module, digits(seed=0))
-    ours, theirs = state_of(frozen), state_of(full)
-    assert_same(
-        {key: ours[key] for key in theirs if key.startswith("network")},
-        {k: v for k, v in theirs.items() if k.startswith("network")},
-    )
-
-
-def test_a_frozen_run_goes_on_from_its_checkpoint(quiet_trainer, tmp_path):
-    options = {"seed": 0, "nes_lr": 0.6, "freeze_entropy": 0.5, "running_stats": "per_task", "sampling": "systematic"}
+def test_a_run_with_other_options_goes_on_from_its_checkpoint(quiet_trainer, tmp_path):
+    options = {"seed": 0, "nes_lr": 0.6, "running_stats": "per_task", "sampling": "systematic"}
     whole = learned(digits(seed=0), **options)
     trainer = quiet_trainer(max_steps=24)
     trainer.fit(whole, digits(seed=0))
-    for stop in (4, 20):  # before and after pi is frozen
+    for stop in (4, 20):
         first, second = learned(digits(seed=0), **options), learned(digits(seed=0), **options)
         half = quiet_trainer(max_steps=stop)
         half.fit(first, digits(seed=0))
         half.save_checkpoint(tmp_path / "half.ckpt")
-        assert first.scheme.frozen == (stop == 20)
         resumed = quiet_trainer(max_steps=24)
         resumed.fit(second, digits(seed=0), ckpt_path=tmp_path / "half.ckpt", weights_only=True)
         assert_same(state_of(whole, trainer), state_of(second, resumed))
@@ -99,7 +58,6 @@ def test_running_statistics_of_each_task_are_part_of_the_state(quiet_trainer, tm
     ("options", "message"),
     [
         ({"sampling": "antithetic"}, "sampling must be independent or systematic"),
-        ({"freeze_entropy": -0.1}, r"freeze_entropy must be in \[0, 1\)"),
         ({"adam_eps": 0.0}, "adam_eps must be positive"),
     ],
 )

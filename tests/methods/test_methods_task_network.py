@@ -42,7 +42,8 @@ def randomise(method):
                 module.weight.uniform_(-1, 1, generator=generator)
     if method.distribution is not None:
         probs = torch.rand(method.distribution.probs.shape, generator=generator)
-        method.distribution.restore({"probs": probs / probs.sum(-1, keepdim=True)})
+        state = method.distribution.snapshot() | {"probs": probs / probs.sum(-1, keepdim=True)}
+        method.distribution.restore(state)
     return method
 
 
