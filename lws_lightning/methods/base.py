@@ -12,14 +12,26 @@ from torch import Tensor
 
 from lws_lightning.batches import EvaluationBatch, PredictionBatch, StepBatch
 from lws_lightning.methods.arguments import CapturesArguments
-from lws_lightning.methods.checks import check_precision, check_task_info, check_trainer, check_training_options
+from lws_lightning.methods.checks import (
+    check_copies,
+    check_precision,
+    check_task_info,
+    check_trainer,
+    check_training_options,
+)
 from lws_lightning.methods.engine import LightningEngine, trainer_of
 from lws_lightning.methods.evaluation import TaskErrors
 from lws_lightning.methods.progress import FitProgress
 from lws_lightning.methods.record import DataRecord
 from lws_lightning.methods.resume import apply_adam_options, compare_options, refuse_import_path
 from lws_lightning.methods.scheme import Blueprint, Design
-from lws_lightning.networks import Initialization, NetworkBuilder, build_network, choose_learned_layers
+from lws_lightning.networks import (
+    Initialization,
+    NetworkBuilder,
+    build_network,
+    choose_frozen_layers,
+    choose_learned_layers,
+)
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.records import (
     Evaluation,
@@ -29,7 +41,7 @@ from lws_lightning.records import (
     save_checkpoints_atomically,
 )
 from lws_lightning.search import SearchDistribution
-from lws_lightning.sharing import RunningStats, TaskNetworks
+from lws_lightning.sharing import Copies, RunningStats, TaskNetworks, frozen_tensors
 from lws_lightning.training import (
     EarlyStopping,
     LRSchedule,
@@ -85,7 +97,16 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
             randomly. None: random weights.
         perturb_copies: Standard deviation of the noise added to each initial weight tensor, independently for each
             copy, relative to the tensor's root mean square. 0: no noise; copies with the same pretrained weights then
-            differ only after training.
+            differ only after training. Frozen weights get none.
+        frozen_layers: Names of layers, with `*` and `?`, whose weights are not trained; their batch normalisations use
+            the pretrained statistics. They are common to all tasks, unless their copies are parts beside them
+            (`copies`). None: no layer is frozen.
+        copies: What the copies of a learned layer are. `weights`: its whole block (the paper's). The others are parts
+            of one frozen block, which all copies have in common: `adapter` (a narrow residual branch beside each
+            convolution), `lora` (a matrix of low rank added to the weights of linear modules, attention and
+            convolutions), `norm` (scale and shift of its normalisations). Copies start with pretrained behaviour, up to
+            noise of about 1 %.
+        copy_rank: Rank of the copies `adapter` and `lora`.
         max_images_per_pass: Bounds the memory of a training step: its populations are computed in consecutive passes,
             none of which computes more images than this at any layer. An image counts once for each distinct prefix of
             the assignments it is computed under. At least the batch size. None: one pass. Results differ only by
@@ -113,7 +134,18 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
     neutral_options: ClassVar[frozenset[str]] = frozenset({"max_images_per_pass", "validation_prefix"})
     """Options that affect results by rounding at most; not part of `identity`."""
     state_options: ClassVar[frozenset[str]] = frozenset(
-        {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "learned_layers", "seed"}
+        {
+            "network",
+            "task_names",
+            "num_classes",
+            "image_shape",
+            "weights_per_layer",
+            "learned_layers",
+            "frozen_layers",
+            "copies",
+            "copy_rank",
+            "seed",
+        }
     )
     """Options that the state in a checkpoint depends on: a run cannot resume with another value."""
     state_values: ClassVar[Mapping[str, Any]] = {"running_stats": "per_task", "ema_decay": None}
@@ -157,6 +189,9 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         learned_layers: list[str] | None = None,
         pretrained_weights: str | None = None,
         perturb_copies: float = 0.0,
+        frozen_layers: list[str] | None = None,
+        copies: Copies = "weights",
+        copy_rank: int = 8,
         max_images_per_pass: int | None = None,
         loss_weights: dict[str, float] | list[float] | None = None,
         ema_decay: float | None = None,
@@ -167,6 +202,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.save_hyperparameters(self.constructor_options(MultiTaskMethod))
         check_task_info(task_names, num_classes, image_shape)
         check_training_options(lr, adam_eps, clip_grad_norm, max_images_per_pass, perturb_copies, ema_decay)
+        check_copies(copies, copy_rank)
         if design.patience is not None and validation_prefix == "test_curve":
             raise ValueError(
                 "Early stopping needs validation images, but with data.validation: none the validation loop sees test "
@@ -183,8 +219,17 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.max_images_per_pass, self.ema_decay = max_images_per_pass, ema_decay
 
         base = choose_learned_layers(build_network(network, image_shape, pretrained_weights), learned_layers)
+        base = choose_frozen_layers(base, frozen_layers, learned_layers, copies)
         blueprint = Blueprint(
-            base, self.task_names, self.num_classes, self.image_shape, self.seed, initialization, perturb_copies
+            base,
+            self.task_names,
+            self.num_classes,
+            self.image_shape,
+            self.seed,
+            initialization,
+            perturb_copies,
+            copies,
+            copy_rank,
         )
         if design.all_learned:
             blueprint = blueprint.all_learned()
@@ -195,7 +240,9 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.network.set_running_stats(running_stats)
         self.weights_per_layer = self.network.weights_per_layer
         self.distribution: SearchDistribution | None = self.scheme.distribution
-        self.average = None if ema_decay is None else copy.deepcopy(self.network).requires_grad_(False)
+        self.average: TaskNetworks | None = None
+        if ema_decay is not None:
+            self.average = copy.deepcopy(self.network, frozen_tensors(self.network)).requires_grad_(False)
         self.objective = design.objective(len(self.task_names), normalised_weights(loss_weights, task_names))
         self.stopping: EarlyStopping | None = None
         if design.patience is not None:

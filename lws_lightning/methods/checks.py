@@ -25,8 +25,10 @@ from lightning.pytorch.strategies import (
 from lightning.pytorch.strategies.xla import XLAStrategy
 
 from lws_lightning.search import Sampling
+from lws_lightning.sharing import Copies
 
 __all__ = [
+    "check_copies",
     "check_fraction",
     "check_populations",
     "check_precision",
@@ -76,6 +78,14 @@ def check_populations(nes_samples: int, sgd_samples: int, nes_lr: float, samplin
         raise ValueError(f"nes_lr must not be negative, but is {nes_lr}.")
     if sampling not in get_args(Sampling):
         raise ValueError(f"sampling must be independent or systematic, but is {sampling!r}.")
+
+
+def check_copies(copies: Copies, copy_rank: int) -> None:
+    """Raises ValueError if the kind of copies is unknown or their rank is not positive."""
+    if copies not in get_args(Copies):
+        raise ValueError(f"copies must be one of {', '.join(get_args(Copies))}, but is {copies!r}.")
+    if copy_rank < 1:
+        raise ValueError(f"copy_rank must be at least 1, but is {copy_rank}.")
 
 
 def check_fraction(name: str, value: float) -> None:

@@ -4,7 +4,7 @@ from lws_lightning.networks.base import BaseLayer, BaseNetwork
 from lws_lightning.networks.chain import CutError
 from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
 from lws_lightning.networks.initialization import INITIALIZERS, Initialization, Initializer, he_uniform_, torch_default_
-from lws_lightning.networks.models import base_network_from_model, choose_learned_layers
+from lws_lightning.networks.models import base_network_from_model, choose_frozen_layers, choose_learned_layers
 from lws_lightning.networks.multi_task import make_layers_and_heads, make_multi_task_network
 from lws_lightning.networks.registry import NETWORKS, NetworkBuilder, build_network
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
@@ -23,6 +23,7 @@ __all__ = [
     "NetworkBuilder",
     "base_network_from_model",
     "build_network",
+    "choose_frozen_layers",
     "choose_learned_layers",
     "cifar100_convnet",
     "digits_convnet",

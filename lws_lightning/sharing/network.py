@@ -40,9 +40,9 @@ class MultiTaskNetwork(TaskNetworks):
         return [layer.num_weights for layer in self._chain if not isinstance(layer, CommonLayer)]
 
     def layer_parameters(self) -> list[int]:
-        """Counts the parameters of one copy of each learned layer."""
+        """Counts the parameters that one more copy of each learned layer adds."""
         learned = [layer for layer in self._chain if not isinstance(layer, CommonLayer)]
-        return [sum(parameter.numel() for parameter in layer.copies[0].parameters()) for layer in learned]
+        return [sum(p.numel() for p in layer.copies[0].parameters() if p.requires_grad) for layer in learned]
 
     def forward(
         self,
@@ -131,10 +131,11 @@ class MultiTaskNetwork(TaskNetworks):
     def unshared(self) -> "MultiTaskNetwork":
         """Returns networks of the same architecture with separate weights for each task at every layer.
 
-        Task t uses copy t everywhere. All weights are initially those of each layer's first copy.
+        Task t uses copy t everywhere. All weights are initially those of each layer's first copy. Frozen weights are
+        the same tensors as in this network.
         """
         tasks = len(self.heads)
-        layers = [SharedLayer(layer.copies[0], tasks) for layer in self._chain]
+        layers = [SharedLayer(layer.copies[0], tasks, frozen=layer.frozen) for layer in self._chain]
         return MultiTaskNetwork(layers, [copy.deepcopy(head) for head in self.heads])
 
     def copies(self) -> Iterator[tuple[int | None, int, nn.Module]]:
