@@ -14,6 +14,7 @@ from lws_lightning.batches import EvaluationBatch, PredictionBatch, StepBatch
 from lws_lightning.methods.arguments import CapturesArguments
 from lws_lightning.methods.checks import (
     check_copies,
+    check_input,
     check_precision,
     check_task_info,
     check_trainer,
@@ -28,9 +29,12 @@ from lws_lightning.methods.scheme import Blueprint, Design
 from lws_lightning.networks import (
     Initialization,
     NetworkBuilder,
+    NetworkInput,
     build_network,
     choose_frozen_layers,
     choose_learned_layers,
+    published_input,
+    read_network_input,
 )
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.records import (
@@ -66,10 +70,10 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
 
     Args:
         design: What distinguishes this method from the others.
-        network: The base architecture: a name (`lws_lightning.networks.NETWORKS`), a torchvision classifier as
-            `torchvision:resnet18`, an import path `package.module:build`, or, from Python, a callable. Given an image
-            shape, these build a `BaseNetwork` or a classifier that can be cut into layers (docs/own_network.md).
-            Checkpoints do not contain a callable; pass it again on loading.
+        network: The base architecture: a name (`lws_lightning.networks.NETWORKS`), a classifier of torchvision or timm
+            as `torchvision:resnet18` or `timm:resnet18`, an import path `package.module:build`, or, from Python, a
+            callable. Given an image shape, these build a `BaseNetwork` or a classifier that can be cut into layers
+            (docs/own_network.md). Checkpoints do not contain a callable; pass it again on loading.
         task_names: Names of the T tasks; from the data.
         num_classes: Classes of each task; from the data.
         image_shape: `(C, H, W)`; from the data.
@@ -93,8 +97,12 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         learned_layers: Names of the layers that may be shared, with `*` and `?` as in file names, for example
             `["layer3.*", "layer4.*"]`. All others are common to all tasks. None: the network's default.
         pretrained_weights: Initial weights of every copy of a layer: a state dict file (`.pt`, `.safetensors`) or, for
-            a torchvision classifier, the name of its weights, for example `IMAGENET1K_V1`. Heads are initialised
-            randomly. None: random weights.
+            a torchvision classifier, the name of its weights, for example `IMAGENET1K_V1`; for one of timm, `DEFAULT`.
+            Heads are initialised randomly. None: random weights.
+        network_input: How the network resizes and normalises the images that the data provide, as part of its first
+            layer. `weights`: to the size and with the mean and standard deviation that the network's published weights
+            were trained with. `{size: 112, mean: [...], std: [...]}`: entries of one's own; those left out are those of
+            the weights, or none. None: the images are used as they are.
         perturb_copies: Standard deviation of the noise added to each initial weight tensor, independently for each
             copy, relative to the tensor's root mean square. 0: no noise; copies with the same pretrained weights then
             differ only after training. Frozen weights get none.
@@ -144,6 +152,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
             "frozen_layers",
             "copies",
             "copy_rank",
+            "network_input",
             "seed",
         }
     )
@@ -188,6 +197,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         initialization: Initialization | None = None,
         learned_layers: list[str] | None = None,
         pretrained_weights: str | None = None,
+        network_input: NetworkInput = None,
         perturb_copies: float = 0.0,
         frozen_layers: list[str] | None = None,
         copies: Copies = "weights",
@@ -218,7 +228,11 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.lr_schedule, self.warmup_steps = lr_schedule, warmup_steps
         self.max_images_per_pass, self.ema_decay = max_images_per_pass, ema_decay
 
-        base = choose_learned_layers(build_network(network, image_shape, pretrained_weights), learned_layers)
+        self.network_input = read_network_input(network_input, network, pretrained_weights, self.image_shape[0])
+        if "network_input" in self.hparams:  # the values, which do not depend on the source of the weights
+            self.hparams["network_input"] = self.network_input
+        base = build_network(network, image_shape, pretrained_weights, self.network_input)
+        base = choose_learned_layers(base, learned_layers)
         base = choose_frozen_layers(base, frozen_layers, learned_layers, copies)
         blueprint = Blueprint(
             base,
@@ -350,6 +364,10 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
 
         check_trainer(self.trainer)
         check_precision(self.trainer, self.ema_decay)
+        if self.trainer.training and isinstance(self.hparams.get("network"), str):
+            record = published_input(self.hparams["network"], self.hparams.get("pretrained_weights"))
+            pretrained = self.hparams.get("pretrained_weights") is not None
+            check_input(self.network_input, record if pretrained else None, self.data_record, self.image_shape)
         batch_size = getattr(getattr(self.trainer, "datamodule", None), "batch_size", None)
         if self.trainer.training and isinstance(batch_size, int):  # refuses a bound that is too small for any pass
             assignment = self.assignment
