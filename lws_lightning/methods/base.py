@@ -22,6 +22,7 @@ from lws_lightning.methods.checks import (
 )
 from lws_lightning.methods.engine import LightningEngine, trainer_of
 from lws_lightning.methods.evaluation import TaskErrors
+from lws_lightning.methods.prefix import frozen_prefix_of
 from lws_lightning.methods.progress import FitProgress
 from lws_lightning.methods.record import DataRecord
 from lws_lightning.methods.resume import apply_adam_options, compare_options, refuse_import_path
@@ -115,6 +116,9 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
             convolutions), `norm` (scale and shift of its normalisations). Copies start with pretrained behaviour, up to
             noise of about 1 %.
         copy_rank: Rank of the copies `adapter` and `lora`.
+        feature_cache: Where the outputs of the frozen layers before the first trained one are kept, which are computed
+            once for each training image: `memory`, a folder for files that later runs find again (for example
+            `~/.cache/lws_lightning`), or `off`. Results differ only by rounding.
         max_images_per_pass: Bounds the memory of a training step: its populations are computed in consecutive passes,
             none of which computes more images than this at any layer. An image counts once for each distinct prefix of
             the assignments it is computed under. At least the batch size. None: one pass. Results differ only by
@@ -139,7 +143,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         evaluations: The last evaluation for each prefix.
     """
 
-    neutral_options: ClassVar[frozenset[str]] = frozenset({"max_images_per_pass", "validation_prefix"})
+    neutral_options: ClassVar[frozenset[str]] = frozenset({"feature_cache", "max_images_per_pass", "validation_prefix"})
     """Options that affect results by rounding at most; not part of `identity`."""
     state_options: ClassVar[frozenset[str]] = frozenset(
         {
@@ -202,6 +206,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         frozen_layers: list[str] | None = None,
         copies: Copies = "weights",
         copy_rank: int = 8,
+        feature_cache: str = "memory",
         max_images_per_pass: int | None = None,
         loss_weights: dict[str, float] | list[float] | None = None,
         ema_decay: float | None = None,
@@ -227,6 +232,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.lr, self.weight_decay, self.adam_eps = lr, weight_decay, adam_eps
         self.lr_schedule, self.warmup_steps = lr_schedule, warmup_steps
         self.max_images_per_pass, self.ema_decay = max_images_per_pass, ema_decay
+        self.feature_cache = feature_cache
 
         self.network_input = read_network_input(network_input, network, pretrained_weights, self.image_shape[0])
         if "network_input" in self.hparams:  # the values, which do not depend on the source of the weights
@@ -400,6 +406,12 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
     def _parameter_groups(self) -> list[dict[str, Any]]:
         gate_lr = self.lr * self.scheme.gate_lr_factor
         return parameter_groups(self.network, self.objective, self.lr, gate_lr, self.weight_decay)
+
+    def on_fit_start(self) -> None:
+        """Lets the DataModule compute what the frozen layers before the first trained one make of each image."""
+        use_features = getattr(getattr(self.trainer, "datamodule", None), "use_features", None)
+        if use_features is not None:
+            use_features(frozen_prefix_of(self, self.trainer.datamodule, self.feature_cache))  # type: ignore[attr-defined]
 
     def on_train_start(self) -> None:
         """Checks that all processes train the same networks; makes up for a missed evaluation."""
