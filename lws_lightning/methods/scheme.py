@@ -57,6 +57,11 @@ class Blueprint:
         layers = [dataclasses.replace(layer, learned=layer.learned or not layer.frozen) for layer in self.base.layers]
         return dataclasses.replace(self, base=dataclasses.replace(self.base, layers=layers))
 
+    def all_frozen(self) -> "Blueprint":
+        """Returns a blueprint in which no layer is trained, and layers have no copies beside them."""
+        layers = [dataclasses.replace(layer, frozen=True) for layer in self.base.layers]
+        return dataclasses.replace(self, base=dataclasses.replace(self.base, layers=layers), copies="weights")
+
     def copies_per_layer(self, weights_per_layer: int | Sequence[int]) -> list[int]:
         """Returns K_l for each learned layer, given one number for all or one per layer."""
         if isinstance(weights_per_layer, int):
