@@ -20,7 +20,8 @@ WEIGHTS = {
     "lr": 1e-3, "weight_decay": 0.0, "lr_schedule": "constant", "warmup_steps": 0, "adam_eps": 1e-8,
     "clip_grad_norm": None, "running_stats": "mean", "initialization": None, "learned_layers": None,
     "pretrained_weights": None, "perturb_copies": 0.0, "network_input": None, "frozen_layers": None,
-    "copies": "weights", "copy_rank": 8, "feature_cache": "memory", "loss_weights": None, "ema_decay": None, "seed": None,
+    "copies": "weights", "copy_rank": 8, "feature_cache": "memory", "loss_weights": None, "ema_decay": None,
+    "seed": None,
 }  # fmt: skip
 SEARCH = {
     "nes_samples": 8, "sgd_samples": 8, "min_probability": 1e-3, "gradient_scale": "mean", "credit": "joint",

@@ -11,7 +11,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler
 
-from lws_lightning.batches import Distribute, EvaluationBatch, FrozenPrefix, StepBatch
+from lws_lightning.batches import Distribute, EvaluationBatch, FeatureBatch, FrozenPrefix, StepBatch
 from lws_lightning.data.augmentation import Augmentation
 from lws_lightning.data.checkpoint import compare_with_checkpoint
 from lws_lightning.data.checks import require_at_least, require_fraction, require_one_of
@@ -275,6 +275,14 @@ class MultiTaskDataModule(LightningDataModule, ABC):
                 f"{self.dataset_name}: augmentation makes other images at every step, so the frozen layers of the "
                 "network run in every step. Set data.augmentation_views, for example 4, so that each image has that "
                 "many augmented views, which are computed once."
+            )
+            return
+        probe = FeatureBatch(torch.rand(1, 1, *self.image_shape), torch.zeros(1, 1, dtype=torch.int64), prefix.layers)
+        prepared = self.on_after_batch_transfer(StepBatch(probe, probe), 0)
+        if not all(torch.equal(batch.images, probe.images) for batch in prepared):
+            rank_zero_warn(
+                f"{self.dataset_name}: its on_after_batch_transfer changes a FeatureBatch, so the frozen layers of the "
+                "network run in every step. Let it return batches whose layer is not 0 as they are."
             )
             return
         number = 0 if augmentation is None else views or 0

@@ -360,7 +360,14 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
     def details(self) -> dict[str, Any]:
         """Returns what a record stores about the sharing besides the assignment, as plain values."""
         stopping = {} if self.stopping is None else self.stopping.details(self.task_names)
-        return self.scheme.details() | self.objective.details(self.task_names) | stopping
+        frozen = {} if not frozen_tensors(self.network) else {"trained_parameters_in_use": self._trained_in_use()}
+        return self.scheme.details() | self.objective.details(self.task_names) | stopping | frozen
+
+    def _trained_in_use(self) -> int:
+        """Counts the distinct parameters of all tasks' networks that are not frozen."""
+        tasks = range(len(self.task_names))
+        used = {p for task in tasks for p in self.network.task_parameters(self.assignment, task) if p.requires_grad}
+        return sum(parameter.numel() for parameter in used)
 
     # Training
 

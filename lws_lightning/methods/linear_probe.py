@@ -69,6 +69,8 @@ class LinearProbe(MultiTaskMethod):
                     linear.bias.copy_(solution[:, -1])
                     self.penalty_of_task[task] = penalty
         self.update.skip()
+        if self.average is not None:
+            self.average.load_state_dict(self.network.state_dict())
         self.trainer.should_stop = True
 
     def _features(self) -> Iterator[tuple[Tensor, Tensor]]:

@@ -2,13 +2,15 @@
 
 import errno
 import os
+from contextlib import nullcontext
 
 import pytest
 import torch
 from fakes import write_folders
 from small import assert_same, digits, fixed, learned, state_of, tiny_network
 
-from lws_lightning import ImageFolders, LearnedWeightSharing
+from lws_lightning import Digits, ImageFolders, LearnedWeightSharing
+from lws_lightning.batches import StepBatch
 from lws_lightning.data import features as features_module
 
 FROZEN = {"frozen_layers": ["conv"], "weights_per_layer": 2}
@@ -108,6 +110,23 @@ def test_augmentation_without_views_switches_the_cache_off_aloud(quiet_trainer):
     with pytest.warns(UserWarning, match=r"augmentation_views, for example 4"):
         state, _, _ = fit(quiet_trainer, {"augmentation": FLIP})
     assert_same(fit(quiet_trainer, {"augmentation": FLIP}, feature_cache="off")[0], state)
+
+
+def test_own_data_that_would_change_features_switch_the_cache_off_aloud(quiet_trainer):
+    class Normalised(Digits):
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            if not isinstance(batch, StepBatch):
+                return batch._replace(images=batch.images / 255 - 0.5)
+            return StepBatch(*(part._replace(images=part.images / 255 - 0.5) for part in batch))
+
+    states = []
+    for cache in ("memory", "off"):
+        data = Normalised(train_images_per_task=40, batch_size=4)
+        module = learned(data, feature_cache=cache, **FROZEN)
+        with pytest.warns(UserWarning, match="changes a FeatureBatch") if cache == "memory" else nullcontext():
+            quiet_trainer(max_steps=2, limit_val_batches=0).fit(module, datamodule=data)
+        states.append(state_of(module))
+    assert_same(*states)
 
 
 def test_an_images_turns_take_its_views_one_after_the_other():

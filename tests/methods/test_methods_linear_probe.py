@@ -103,6 +103,13 @@ def test_a_fit_is_one_step_with_the_minimum_of_each_task(cache, quiet_trainer, t
     torch.testing.assert_close(task_network(module, 0)(images), module.eval()(images, 0))
 
 
+def test_the_average_of_the_weights_is_the_solution(quiet_trainer):
+    module, *_ = fit(quiet_trainer, ema_decay=0.99)
+    assert torch.equal(module.average.heads[0].weight, module.network.heads[0].weight)
+    trained = sum(parameter.numel() for head in module.network.heads for parameter in head.parameters())
+    assert module.details()["trained_parameters_in_use"] == trained
+
+
 def test_augmented_views_are_further_images(quiet_trainer):
     options = {"augmentation": ["RandomHorizontalFlip"], "augmentation_views": 2, "train_images_per_task": 40}
     module, *_ = fit(quiet_trainer, digits(**options))
