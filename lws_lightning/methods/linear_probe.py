@@ -111,10 +111,13 @@ class LinearProbe(MultiTaskMethod):
         mean = features.mean(0)
         centred = features - mean
         scale = centred.square().mean().sqrt().clamp(min=1e-12)
-        problem = (centred / scale, labels, self.num_classes[task])
+        # The minimum lies in the span of the features: with fewer images than features, that is a smaller problem.
+        basis = torch.linalg.svd(centred, full_matrices=False).Vh if len(features) < features.shape[1] else None
+        reduced = centred if basis is None else centred @ basis.T
+        problem = (reduced / scale, labels, self.num_classes[task])
         penalty = choose_penalty(*problem, self._penalties, generator_for(self.seed, "held out", task))
         solution = fit_linear(*problem, penalty)
-        weights = solution[:, :-1] / scale
+        weights = (solution[:, :-1] if basis is None else solution[:, :-1] @ basis) / scale
         return torch.cat([weights, (solution[:, -1] - weights @ mean).unsqueeze(1)], 1), penalty
 
 

@@ -4,12 +4,13 @@ import json
 
 import pytest
 import torch
-from small import assert_same, digits, make, state_of, tiny_network
+from small import assert_same, digits, make, state_of
 from torch import nn
 from torch.nn import functional as F
 
 from lws_lightning import LinearProbe, task_network
 from lws_lightning.methods import method_from_checkpoint
+from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
 from lws_lightning.training import choose_penalty, fit_linear
 
 linear_model = pytest.importorskip("sklearn.linear_model")
@@ -58,6 +59,13 @@ def test_noise_gets_a_large_penalty_and_clear_classes_a_small_one():
     assert chosen(features[:2], labels[:2], classes) == 1e3  # nothing can be held out
 
 
+def wide_network(shape):
+    return BaseNetwork(
+        [BaseLayer("dense", nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU()))],
+        lambda classes: nn.Linear(32, classes), 1, he_uniform_,
+    )  # fmt: skip
+
+
 def fit(quiet_trainer, data=None, steps=50, ckpt_path=None, **options):
     data = data or digits(train_images_per_task=100)
     module = make(LinearProbe, data, **options)
@@ -67,9 +75,10 @@ def fit(quiet_trainer, data=None, steps=50, ckpt_path=None, **options):
     return module, before, trainer, data
 
 
-@pytest.mark.parametrize("cache", ["memory", "off"])
-def test_a_fit_is_one_step_with_the_minimum_of_each_task(cache, quiet_trainer, tmp_path):
-    module, before, trainer, data = fit(quiet_trainer, feature_cache=cache)
+@pytest.mark.parametrize(("cache", "images"), [("memory", 100), ("off", 100), ("memory", 20)])
+def test_a_fit_is_one_step_with_the_minimum_of_each_task(cache, images, quiet_trainer, tmp_path):
+    data = digits(train_images_per_task=images)  # 20: fewer than features
+    module, before, trainer, data = fit(quiet_trainer, data, network=wide_network, feature_cache=cache)
     assert trainer.global_step == 1
     changed = {name for name, tensor in state_of(module).items() if not torch.equal(tensor, before[name])}
     heads = {f"network.heads.{task}.{part}" for task in range(len(data.task_names)) for part in ("weight", "bias")}
@@ -95,9 +104,9 @@ def test_a_fit_is_one_step_with_the_minimum_of_each_task(cache, quiet_trainer, t
         assert (run["method"], run["status"], run["stopped_by"]) == ("probe", "finished", "its method")
         assert run["details"]["linear_probe"].keys() == set(data.task_names)
     trainer.save_checkpoint(tmp_path / "probe.ckpt")
-    again = LinearProbe.load_from_checkpoint(tmp_path / "probe.ckpt", network=tiny_network)
+    again = LinearProbe.load_from_checkpoint(tmp_path / "probe.ckpt", network=wide_network)
     assert_same(state_of(again), state_of(module))
-    resumed, _, trainer, _ = fit(quiet_trainer, ckpt_path=tmp_path / "probe.ckpt")
+    resumed, *_ = fit(quiet_trainer, data, ckpt_path=tmp_path / "probe.ckpt", network=wide_network)
     assert_same(state_of(resumed), state_of(module))
     images = torch.rand(3, 1, 8, 8)
     torch.testing.assert_close(task_network(module, 0)(images), module.eval()(images, 0))
