@@ -97,8 +97,8 @@ def make_layers_and_heads(
             block = freeze(copy.deepcopy(block))
             if initialise_blocks:
                 initialise_(block, generator_for(seed, "weights", layer.name, 0))
-            if layer.learned and copies != "weights":
-                block = insert_trained_parts(block, copies, copy_rank, f"the layer {layer.name}")
+        if layer.frozen and layer.learned and copies != "weights":
+            block = insert_trained_parts(block, copies, copy_rank, f"the layer {layer.name}")
         if layer.learned:
             layers.append(SharedLayer(block, next(sizes), frozen=layer.frozen))
         else:
