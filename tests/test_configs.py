@@ -19,7 +19,9 @@ PAPERS_ROWS = [(folder, network, sharing) for folder, network in PAPERS for shar
 WEIGHTS = {
     "lr": 1e-3, "weight_decay": 0.0, "lr_schedule": "constant", "warmup_steps": 0, "adam_eps": 1e-8,
     "clip_grad_norm": None, "running_stats": "mean", "initialization": None, "learned_layers": None,
-    "pretrained_weights": None, "perturb_copies": 0.0, "loss_weights": None, "ema_decay": None, "seed": None,
+    "pretrained_weights": None, "perturb_copies": 0.0, "network_input": None, "frozen_layers": None,
+    "copies": "weights", "copy_rank": 8, "feature_cache": "memory", "loss_weights": None, "ema_decay": None,
+    "seed": None,
 }  # fmt: skip
 SEARCH = {
     "nes_samples": 8, "sgd_samples": 8, "min_probability": 1e-3, "gradient_scale": "mean", "credit": "joint",
@@ -94,7 +96,7 @@ def test_these_are_all_files():
     ours = [f"{folder}/{name}" for folder in ("quickstart", "image_folders") for name in ("learned", "full", "none")]
     assert sorted(ROWS) == sorted(["/".join((f, f"{n}_{s}")) for f, n, s in PAPERS_ROWS] + ours)
     assert {name for _, *overlays in OTHER_METHODS for name in overlays} == {f"methods/{name}" for name in METHODS}
-    assert {path.stem for path in (CONFIGS / "options").glob("*.yaml")} == {"training_plus", "learned_plus"}
+    assert {path.stem for path in (CONFIGS / "options").glob("*.yaml")} == {"training_plus", "learned_plus", "trunk"}
     assert {path.parent.name for path in CONFIGS.rglob("*.yaml")} == {*DATA, "quickstart", "image_folders", *OVERLAYS}
 
 

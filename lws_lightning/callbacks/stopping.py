@@ -3,7 +3,7 @@
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EarlyStopping, Timer
 
-from lws_lightning.methods import MultiTaskMethod
+from lws_lightning.methods import LinearProbe, MultiTaskMethod
 
 __all__ = ["stopped_by"]
 
@@ -26,5 +26,7 @@ def stopped_by(trainer: Trainer, method: MultiTaskMethod) -> str | None:
             return "trainer.max_time"
         if isinstance(callback, EarlyStopping) and (callback.stopped_epoch or callback.wait_count >= callback.patience):
             return f"{type(callback).__name__} on {callback.monitor}"
+    if isinstance(method, LinearProbe):
+        return "its method"
     tasks = method.details().get("early_stopping", {}).values()
     return "its method" if tasks and all(task["stopped"] for task in tasks) else "a callback"

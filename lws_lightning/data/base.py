@@ -11,11 +11,12 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler
 
-from lws_lightning.batches import Distribute, EvaluationBatch, StepBatch
+from lws_lightning.batches import Distribute, EvaluationBatch, FeatureBatch, FrozenPrefix, StepBatch
 from lws_lightning.data.augmentation import Augmentation
 from lws_lightning.data.checkpoint import compare_with_checkpoint
 from lws_lightning.data.checks import require_at_least, require_fraction, require_one_of
 from lws_lightning.data.digest import images_digest
+from lws_lightning.data.features import training_features
 from lws_lightning.data.on_device import DeviceImages, IndexedLoader, IndexedSteps, OnDevice, fits_on
 from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepLoader, StepSampler
 from lws_lightning.data.splits import Validation, split_training_images
@@ -59,6 +60,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         augmentation: Names of `torchvision.transforms.v2`, those with arguments as
             `{name: RandomCrop, size: 32, padding: 4}`. They apply to the SGD batch, to each image independently; the
             NES batch ranks assignments in evaluation mode, on images as in a test.
+        augmentation_views: Number of ways in which each image is augmented; it takes its turns with one after the
+            other. Frozen layers then compute each of them once (`feature_cache` of a method). None: another one at
+            every turn.
 
     Attributes:
         class_counts: Name of each task of the data set -> its number of classes, in the default order.
@@ -96,6 +100,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         distribute: Distribute = "examples",
         images_on_device: OnDevice = "auto",
         augmentation: list[str | dict[str, Any]] | None = None,
+        augmentation_views: int | None = None,
     ) -> None:
         super().__init__()
         # Not to the logger: Lightning refuses options with the same name as one of the method (`seed`).
@@ -122,6 +127,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
                     f"{self.dataset_name}: validation_images only applies to validation: unused, "
                     f"but validation is {validation!r}."
                 )
+        if augmentation_views is not None:
+            require_at_least(self.dataset_name, "augmentation_views", augmentation_views, 1)
+        self.augmentation_views = augmentation_views
         self.root = root
         self.batch_size = batch_size
         self.evaluation_batch_size = evaluation_batch_size
@@ -139,6 +147,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         self._splits: dict[Split, list[Examples]] = {}
         self._class_names: list[tuple[str, ...] | None] = []
         self._device_images: DeviceImages | None = None
+        self._features: tuple[list[Tensor], int] | None = None
         self._digest: str | None = None
 
     @abstractmethod
@@ -233,9 +242,11 @@ class MultiTaskDataModule(LightningDataModule, ABC):
 
     def train_dataloader(self) -> DataLoader[StepBatch]:
         """Returns the loader of the training steps, which continues at the trainer's `global_step`."""
-        tasks = self._sources("train")
         ranks = self._ranks() if self.distribute == "examples" else (0, 1)
-        steps = StepBatches(tasks, self.batch_size, self.seed, self.augmentation(), *ranks)
+        tasks, layer = self.training_inputs()
+        augmentation = None if layer else self.augmentation()
+        views = self.augmentation_views
+        steps = StepBatches(tasks, self.batch_size, self.seed, augmentation, *ranks, views=views, layer=layer)
         trainer = self.trainer  # a callback may start another Trainer during this run and change `self.trainer`
         sampler = StepSampler(lambda: 0 if trainer is None else int(trainer.global_step), len(steps))
         images = [task.images for task in tasks]
@@ -246,8 +257,53 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         indexed: Any = IndexedSteps(steps)
         return IndexedLoader(indexed, sampler=sampler, images=device_images, device=device, **self._loader_options())
 
+    def use_features(self, prefix: FrozenPrefix | None) -> None:
+        """Lets training batches contain features in place of images, computed by a network's frozen first layers.
+
+        Evaluations still use images. Without `augmentation_views` augmented images are never the same, and cannot be
+        computed in advance; a warning says so. A method calls this at the start of a fit.
+
+        Args:
+            prefix: The layers; None: batches contain images.
+        """
+        self._features = self._device_images = None
+        if prefix is None:
+            return
+        augmentation, views = self.augmentation(), self.augmentation_views
+        if augmentation is not None and views is None:
+            rank_zero_warn(
+                f"{self.dataset_name}: augmentation makes other images at every step, so the frozen layers of the "
+                "network run in every step. Set data.augmentation_views, for example 4, so that each image has that "
+                "many augmented views, which are computed once."
+            )
+            return
+        probe = FeatureBatch(torch.rand(1, 1, *self.image_shape), torch.zeros(1, 1, dtype=torch.int64), prefix.layers)
+        prepared = self.on_after_batch_transfer(StepBatch(probe, probe), 0)
+        if not all(torch.equal(batch.images, probe.images) for batch in prepared):
+            rank_zero_warn(
+                f"{self.dataset_name}: its on_after_batch_transfer changes a FeatureBatch, so the frozen layers of the "
+                "network run in every step. Let it return batches whose layer is not 0 as they are."
+            )
+            return
+        number = 0 if augmentation is None else views or 0
+        variant = str(options_to_json({**self.hparams, "seed": self.seed}, without=frozenset())) if number else ""
+        features = training_features(self._sources("train"), prefix, self.dataset_name, augmentation, number, variant)
+        self._features = None if features is None else (features, prefix.layers)
+
+    def training_inputs(self) -> tuple[list[Examples], int]:
+        """Returns each task's training examples, and the layer that takes their images (see `use_features`).
+
+        Features are those of the images, and after them those of their augmented views.
+        """
+        tasks = self._sources("train")
+        if self._features is None:
+            return tasks, 0
+        features, layer = self._features
+        return [Examples(images, task.labels) for images, task in zip(features, tasks, strict=True)], layer
+
     def teardown(self, stage: str) -> None:
-        """Frees the copy of the images on the device."""
+        """Frees the copy of the images on the device, and the features."""
+        self._features = None
         if self._device_images is not None:
             self._device_images.free()
 

@@ -143,10 +143,13 @@ class ImageFolders(MultiTaskDataModule):
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Normalises the images of a batch, on the device."""
         if isinstance(batch, StepBatch):
-            return StepBatch(*(of_phase._replace(images=self.normalize(of_phase.images)) for of_phase in batch))
+            return StepBatch(*(of_phase if of_phase.layer else self._normalized(of_phase) for of_phase in batch))
         if isinstance(batch, EvaluationBatch):
-            return batch._replace(images=self.normalize(batch.images))
+            return self._normalized(batch)
         return batch
+
+    def _normalized(self, batch: Any) -> Any:
+        return batch._replace(images=self.normalize(batch.images))
 
     def load_tasks(self) -> list[TaskData]:
         """Reads the images of the chosen tasks, or only checks them if they stream from disk.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lws_lightning.batches import StepBatch, TaskBatch
+from lws_lightning.batches import FeatureBatch, StepBatch, TaskBatch
 from lws_lightning.data.sampler import Phase, StepBatches, StepLoader
 from lws_lightning.data.streaming import Images, read_images
 
@@ -25,51 +25,56 @@ class IndexedBatch(NamedTuple):
     Attributes:
         indices: `(T, B)` int64 in `[0, sum_t N_t)`: indices into the concatenated images of all tasks.
         labels: `(T, B)` int64.
+        layer: As in `FeatureBatch`; 0 for images.
     """
 
     indices: Tensor
     labels: Tensor
+    layer: int = 0
 
 
-class IndexedSteps(Dataset[tuple[IndexedBatch | TaskBatch, ...]]):
+class IndexedSteps(Dataset[tuple[IndexedBatch | TaskBatch | FeatureBatch, ...]]):
     """The steps of a `StepBatches` as an NES and an SGD batch of indices; augmented SGD batches contain images."""
 
     def __init__(self, steps: StepBatches) -> None:
         self._steps = steps
-        self._starts = torch.tensor([0, *steps.sizes[:-1]]).cumsum(0).unsqueeze(1)
+        sizes = [len(task.images) for task in steps.tasks]
+        self._starts = torch.tensor([0, *sizes[:-1]]).cumsum(0).unsqueeze(1)
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def __getitem__(self, step: int) -> tuple[IndexedBatch | TaskBatch, ...]:
+    def __getitem__(self, step: int) -> tuple[IndexedBatch | TaskBatch | FeatureBatch, ...]:
         augmented = self._steps.augment is not None
         return self._indexed("nes", step), self._steps.batch("sgd", step) if augmented else self._indexed("sgd", step)
 
     def _indexed(self, phase: Phase, step: int) -> IndexedBatch:
         indices = self._steps.indices(phase, step)
-        return IndexedBatch(indices + self._starts, self._steps.labels(indices))
+        rows = self._steps.rows(phase, step, indices)
+        return IndexedBatch(rows + self._starts, self._steps.labels(indices), self._steps.layer)
 
 
 class DeviceImages:
     """The training images of all tasks, copied to a device for the first batch.
 
     Args:
-        images: For each task `(N_t, C, H, W)` uint8, one shape (C, H, W) for all.
+        images: For each task `(N_t, C, H, W)` uint8, one shape (C, H, W) for all; or features of images.
     """
 
     def __init__(self, images: Sequence[Images]) -> None:
         self._images = list(images)
         self._copies: dict[torch.device, Tensor] = {}
 
-    def take(self, batch: IndexedBatch | TaskBatch, device: torch.device) -> TaskBatch:
+    def take(self, batch: IndexedBatch | TaskBatch | FeatureBatch, device: torch.device) -> TaskBatch | FeatureBatch:
         """Returns a batch of images on the device."""
-        inputs, labels = (tensor.to(device, non_blocking=True) for tensor in batch)
-        if isinstance(batch, TaskBatch):
-            return TaskBatch(inputs, labels)
+        inputs, labels = (tensor.to(device, non_blocking=True) for tensor in batch[:2])
+        if not isinstance(batch, IndexedBatch):
+            return batch._replace(images=inputs, labels=labels)
         if inputs.device not in self._copies:
             self._copies[inputs.device] = torch.cat(list(map(read_images, self._images))).to(inputs.device)
         images = self._copies[inputs.device].index_select(0, inputs.flatten())
-        return TaskBatch(images.view(*inputs.shape, *images.shape[1:]), labels)
+        images = images.view(*inputs.shape, *images.shape[1:])
+        return FeatureBatch(images, labels, batch.layer) if batch.layer else TaskBatch(images, labels)
 
     def free(self) -> None:
         """Frees the copies; the next batch creates a new one."""
@@ -100,5 +105,5 @@ def fits_on(device: torch.device, images: Sequence[Images]) -> bool:
     if device.type != "cuda" or not all(isinstance(task_images, Tensor) for task_images in images):
         return False
     free, _ = torch.cuda.mem_get_info(device)
-    size = sum(task_images.shape.numel() for task_images in images)  # uint8
+    size = sum(task_images.shape.numel() * task_images.dtype.itemsize for task_images in images)
     return size <= _SHARE_OF_FREE_MEMORY * free

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from lws_lightning.batches import EvaluationBatch, StepBatch, TaskBatch
+from lws_lightning.batches import EvaluationBatch, FeatureBatch, StepBatch, TaskBatch
 from lws_lightning.data.streaming import read_images
 from lws_lightning.data.tasks import Examples
 from lws_lightning.randomness import generator_for
@@ -84,6 +84,10 @@ class StepBatches(Dataset[StepBatch]):
         rank: Rank r of W processes that draw different images. It uses positions
             `(i * W + r) * B .. (i * W + r + 1) * B - 1`, so that the W batches of a step form one of W * B images.
         world_size: W.
+        views: V: an image is augmented in V ways, which its turns in the SGD batches use one after the other. None: in
+            another way at every turn.
+        layer: If the images are features, the layer that takes them (see `FeatureBatch`). Each task then has
+            `N_t * (1 + V)` of them: of all its images, then of their first views, and so on.
     """
 
     def __init__(
@@ -94,9 +98,12 @@ class StepBatches(Dataset[StepBatch]):
         augment: Augment | None = None,
         rank: int = 0,
         world_size: int = 1,
+        views: int | None = None,
+        layer: int = 0,
     ) -> None:
         self.tasks = list(tasks)
         self.augment = augment
+        self.layer, self._views = layer, views
         self._rank, self._world_size = rank, world_size
         self._batch_size = batch_size
         self.sizes = [len(labels) for _, labels in tasks]
@@ -114,9 +121,23 @@ class StepBatches(Dataset[StepBatch]):
 
     def indices(self, phase: Phase, step: int) -> Tensor:
         """Returns the indices of the images of a batch, `(T, B)` int64; row t in `[0, N_t)`."""
-        size = self._batch_size
-        start = (step * self._world_size + self._rank) * size
+        start, size = self._start(step), self._batch_size
         return torch.stack([stream.window(start, size) for stream in self._streams[phase]])
+
+    def rows(self, phase: Phase, step: int, indices: Tensor) -> Tensor:
+        """Returns where the images of a batch, or the features of their views, are in the tasks' images, `(T, B)`."""
+        if phase != "sgd" or not self.layer or self._views is None:
+            return indices
+        return indices + torch.tensor(self.sizes).unsqueeze(1) * (1 + self._views_at(step))
+
+    def _start(self, step: int) -> int:
+        return (step * self._world_size + self._rank) * self._batch_size
+
+    def _views_at(self, step: int) -> Tensor:
+        """Returns the view of each image of an SGD batch, `(T, B)` int64: an image's turns take one after the other."""
+        assert self._views is not None
+        positions = self._start(step) + torch.arange(self._batch_size)
+        return positions // torch.tensor(self.sizes).unsqueeze(1) % self._views
 
     def labels(self, indices: Tensor) -> Tensor:
         """Returns the labels of images, `(T, B)` int64, for the result of `indices`."""
@@ -125,15 +146,25 @@ class StepBatches(Dataset[StepBatch]):
             torch.index_select(task.labels, 0, index, out=out)
         return labels
 
-    def batch(self, phase: Phase, step: int) -> TaskBatch:
+    def batch(self, phase: Phase, step: int) -> TaskBatch | FeatureBatch:
         """Returns the batch of a phase of step `step` >= 0."""
         indices = self.indices(phase, step)
-        images = torch.empty(*indices.shape, *self.tasks[0].images.shape[1:], dtype=torch.uint8)
-        for number, (task, index) in enumerate(zip(self.tasks, indices, strict=True)):
+        first = self.tasks[0].images
+        images = torch.empty(*indices.shape, *first.shape[1:], dtype=first.dtype)
+        for number, (task, index) in enumerate(zip(self.tasks, self.rows(phase, step, indices), strict=True)):
             read_images(task.images, index, out=images[number])
-            if phase == "sgd" and self.augment is not None:
-                images[number] = self.augment(images[number], step, number, self._rank * self._batch_size)
-        return TaskBatch(images, self.labels(indices))
+        if phase == "sgd" and self.augment is not None:
+            self._augment(images, indices, step, self.augment)
+        labels = self.labels(indices)
+        return FeatureBatch(images, labels, self.layer) if self.layer else TaskBatch(images, labels)
+
+    def _augment(self, images: Tensor, indices: Tensor, step: int, augment: Augment) -> None:
+        for task, of_task in enumerate(images):
+            if self._views is None:
+                of_task.copy_(augment(of_task, step, task, self._rank * self._batch_size))
+                continue
+            for image, view, index in zip(of_task, self._views_at(step)[task], indices[task], strict=True):
+                image.copy_(augment(image.unsqueeze(0), int(view), task, int(index))[0])
 
 
 class StepLoader(DataLoader[StepBatch]):

@@ -8,6 +8,7 @@ from lws_lightning.methods.fixed import FixedScheme, FixedSharing
 from lws_lightning.methods.fully_adaptive import FullyAdaptiveSharing
 from lws_lightning.methods.inference import inference_costs, inference_parameters, inference_seconds
 from lws_lightning.methods.learned import LearnedScheme, LearnedWeightSharing
+from lws_lightning.methods.linear_probe import LinearProbe
 from lws_lightning.methods.record import DataRecord
 from lws_lightning.methods.restored import method_from_checkpoint
 from lws_lightning.methods.routing import RoutingNetworks
@@ -31,6 +32,7 @@ __all__ = [
     "IndependentEarlyStopping",
     "LearnedScheme",
     "LearnedWeightSharing",
+    "LinearProbe",
     "MultiTaskMethod",
     "NonFiniteError",
     "RoutingNetworks",

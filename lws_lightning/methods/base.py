@@ -12,14 +12,31 @@ from torch import Tensor
 
 from lws_lightning.batches import EvaluationBatch, PredictionBatch, StepBatch
 from lws_lightning.methods.arguments import CapturesArguments
-from lws_lightning.methods.checks import check_precision, check_task_info, check_trainer, check_training_options
+from lws_lightning.methods.checks import (
+    check_copies,
+    check_input,
+    check_precision,
+    check_task_info,
+    check_trainer,
+    check_training_options,
+)
 from lws_lightning.methods.engine import LightningEngine, trainer_of
 from lws_lightning.methods.evaluation import TaskErrors
+from lws_lightning.methods.prefix import frozen_prefix_of
 from lws_lightning.methods.progress import FitProgress
 from lws_lightning.methods.record import DataRecord
 from lws_lightning.methods.resume import apply_adam_options, compare_options, refuse_import_path
 from lws_lightning.methods.scheme import Blueprint, Design
-from lws_lightning.networks import Initialization, NetworkBuilder, build_network, choose_learned_layers
+from lws_lightning.networks import (
+    Initialization,
+    NetworkBuilder,
+    NetworkInput,
+    build_network,
+    choose_frozen_layers,
+    choose_learned_layers,
+    published_input,
+    read_network_input,
+)
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.records import (
     Evaluation,
@@ -29,7 +46,7 @@ from lws_lightning.records import (
     save_checkpoints_atomically,
 )
 from lws_lightning.search import SearchDistribution
-from lws_lightning.sharing import RunningStats, TaskNetworks
+from lws_lightning.sharing import Copies, RunningStats, TaskNetworks, frozen_tensors
 from lws_lightning.training import (
     EarlyStopping,
     LRSchedule,
@@ -54,10 +71,10 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
 
     Args:
         design: What distinguishes this method from the others.
-        network: The base architecture: a name (`lws_lightning.networks.NETWORKS`), a torchvision classifier as
-            `torchvision:resnet18`, an import path `package.module:build`, or, from Python, a callable. Given an image
-            shape, these build a `BaseNetwork` or a classifier that can be cut into layers (docs/own_network.md).
-            Checkpoints do not contain a callable; pass it again on loading.
+        network: The base architecture: a name (`lws_lightning.networks.NETWORKS`), a classifier of torchvision or timm
+            as `torchvision:resnet18` or `timm:resnet18`, an import path `package.module:build`, or, from Python, a
+            callable. Given an image shape, these build a `BaseNetwork` or a classifier that can be cut into layers
+            (docs/own_network.md). Checkpoints do not contain a callable; pass it again on loading.
         task_names: Names of the T tasks; from the data.
         num_classes: Classes of each task; from the data.
         image_shape: `(C, H, W)`; from the data.
@@ -81,11 +98,27 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         learned_layers: Names of the layers that may be shared, with `*` and `?` as in file names, for example
             `["layer3.*", "layer4.*"]`. All others are common to all tasks. None: the network's default.
         pretrained_weights: Initial weights of every copy of a layer: a state dict file (`.pt`, `.safetensors`) or, for
-            a torchvision classifier, the name of its weights, for example `IMAGENET1K_V1`. Heads are initialised
-            randomly. None: random weights.
+            a torchvision classifier, the name of its weights, for example `IMAGENET1K_V1`; for one of timm, `DEFAULT`.
+            Heads are initialised randomly. None: random weights.
+        network_input: How the network resizes and normalises the images that the data provide, as part of its first
+            layer. `weights`: to the size and with the mean and standard deviation that the network's published weights
+            were trained with. `{size: 112, mean: [...], std: [...]}`: entries of one's own; those left out are those of
+            the weights, or none. None: the images are used as they are.
         perturb_copies: Standard deviation of the noise added to each initial weight tensor, independently for each
             copy, relative to the tensor's root mean square. 0: no noise; copies with the same pretrained weights then
-            differ only after training.
+            differ only after training. Frozen weights get none.
+        frozen_layers: Names of layers, with `*` and `?`, whose weights are not trained; their batch normalisations use
+            the pretrained statistics. They are common to all tasks, unless their copies are parts beside them
+            (`copies`). None: no layer is frozen.
+        copies: What the copies of a learned layer are. `weights`: its whole block (the paper's). The others are parts
+            of one frozen block, which all copies have in common: `adapter` (a narrow residual branch beside each
+            convolution), `lora` (a matrix of low rank added to the weights of linear modules, attention and
+            convolutions), `norm` (scale and shift of its normalisations). Copies start with pretrained behaviour, up to
+            noise of about 1 %.
+        copy_rank: Rank of the copies `adapter` and `lora`.
+        feature_cache: Where the outputs of the frozen layers before the first trained one are kept, which are computed
+            once for each training image: `memory`, a folder for files that later runs find again (for example
+            `~/.cache/lws_lightning`), or `off`. Results differ only by rounding.
         max_images_per_pass: Bounds the memory of a training step: its populations are computed in consecutive passes,
             none of which computes more images than this at any layer. An image counts once for each distinct prefix of
             the assignments it is computed under. At least the batch size. None: one pass. Results differ only by
@@ -110,10 +143,22 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         evaluations: The last evaluation for each prefix.
     """
 
-    neutral_options: ClassVar[frozenset[str]] = frozenset({"max_images_per_pass", "validation_prefix"})
+    neutral_options: ClassVar[frozenset[str]] = frozenset({"feature_cache", "max_images_per_pass", "validation_prefix"})
     """Options that affect results by rounding at most; not part of `identity`."""
     state_options: ClassVar[frozenset[str]] = frozenset(
-        {"network", "task_names", "num_classes", "image_shape", "weights_per_layer", "learned_layers", "seed"}
+        {
+            "network",
+            "task_names",
+            "num_classes",
+            "image_shape",
+            "weights_per_layer",
+            "learned_layers",
+            "frozen_layers",
+            "copies",
+            "copy_rank",
+            "network_input",
+            "seed",
+        }
     )
     """Options that the state in a checkpoint depends on: a run cannot resume with another value."""
     state_values: ClassVar[Mapping[str, Any]] = {"running_stats": "per_task", "ema_decay": None}
@@ -156,7 +201,12 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         initialization: Initialization | None = None,
         learned_layers: list[str] | None = None,
         pretrained_weights: str | None = None,
+        network_input: NetworkInput = None,
         perturb_copies: float = 0.0,
+        frozen_layers: list[str] | None = None,
+        copies: Copies = "weights",
+        copy_rank: int = 8,
+        feature_cache: str = "memory",
         max_images_per_pass: int | None = None,
         loss_weights: dict[str, float] | list[float] | None = None,
         ema_decay: float | None = None,
@@ -167,6 +217,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.save_hyperparameters(self.constructor_options(MultiTaskMethod))
         check_task_info(task_names, num_classes, image_shape)
         check_training_options(lr, adam_eps, clip_grad_norm, max_images_per_pass, perturb_copies, ema_decay)
+        check_copies(copies, copy_rank)
         if design.patience is not None and validation_prefix == "test_curve":
             raise ValueError(
                 "Early stopping needs validation images, but with data.validation: none the validation loop sees test "
@@ -181,10 +232,24 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.lr, self.weight_decay, self.adam_eps = lr, weight_decay, adam_eps
         self.lr_schedule, self.warmup_steps = lr_schedule, warmup_steps
         self.max_images_per_pass, self.ema_decay = max_images_per_pass, ema_decay
+        self.feature_cache = feature_cache
 
-        base = choose_learned_layers(build_network(network, image_shape, pretrained_weights), learned_layers)
+        self.network_input = read_network_input(network_input, network, pretrained_weights, self.image_shape[0])
+        if "network_input" in self.hparams:  # the values, which do not depend on the source of the weights
+            self.hparams["network_input"] = self.network_input
+        base = build_network(network, image_shape, pretrained_weights, self.network_input)
+        base = choose_learned_layers(base, learned_layers)
+        base = choose_frozen_layers(base, frozen_layers, learned_layers, copies)
         blueprint = Blueprint(
-            base, self.task_names, self.num_classes, self.image_shape, self.seed, initialization, perturb_copies
+            base,
+            self.task_names,
+            self.num_classes,
+            self.image_shape,
+            self.seed,
+            initialization,
+            perturb_copies,
+            copies,
+            copy_rank,
         )
         if design.all_learned:
             blueprint = blueprint.all_learned()
@@ -195,7 +260,9 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.network.set_running_stats(running_stats)
         self.weights_per_layer = self.network.weights_per_layer
         self.distribution: SearchDistribution | None = self.scheme.distribution
-        self.average = None if ema_decay is None else copy.deepcopy(self.network).requires_grad_(False)
+        self.average: TaskNetworks | None = None
+        if ema_decay is not None:
+            self.average = copy.deepcopy(self.network, frozen_tensors(self.network)).requires_grad_(False)
         self.objective = design.objective(len(self.task_names), normalised_weights(loss_weights, task_names))
         self.stopping: EarlyStopping | None = None
         if design.patience is not None:
@@ -293,7 +360,14 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
     def details(self) -> dict[str, Any]:
         """Returns what a record stores about the sharing besides the assignment, as plain values."""
         stopping = {} if self.stopping is None else self.stopping.details(self.task_names)
-        return self.scheme.details() | self.objective.details(self.task_names) | stopping
+        frozen = {} if not frozen_tensors(self.network) else {"trained_parameters_in_use": self._trained_in_use()}
+        return self.scheme.details() | self.objective.details(self.task_names) | stopping | frozen
+
+    def _trained_in_use(self) -> int:
+        """Counts the distinct parameters of all tasks' networks that are not frozen."""
+        tasks = range(len(self.task_names))
+        used = {p for task in tasks for p in self.network.task_parameters(self.assignment, task) if p.requires_grad}
+        return sum(parameter.numel() for parameter in used)
 
     # Training
 
@@ -303,6 +377,10 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
 
         check_trainer(self.trainer)
         check_precision(self.trainer, self.ema_decay)
+        if self.trainer.training and isinstance(self.hparams.get("network"), str):
+            record = published_input(self.hparams["network"], self.hparams.get("pretrained_weights"))
+            pretrained = self.hparams.get("pretrained_weights") is not None
+            check_input(self.network_input, record if pretrained else None, self.data_record, self.image_shape)
         batch_size = getattr(getattr(self.trainer, "datamodule", None), "batch_size", None)
         if self.trainer.training and isinstance(batch_size, int):  # refuses a bound that is too small for any pass
             self.network.passes(self.assignment.unsqueeze(0), batch_size, self.max_images_per_pass)
@@ -333,6 +411,12 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
     def _parameter_groups(self) -> list[dict[str, Any]]:
         gate_lr = self.lr * self.scheme.gate_lr_factor
         return parameter_groups(self.network, self.objective, self.lr, gate_lr, self.weight_decay)
+
+    def on_fit_start(self) -> None:
+        """Lets the DataModule compute what the frozen layers before the first trained one make of each image."""
+        use_features = getattr(getattr(self.trainer, "datamodule", None), "use_features", None)
+        if use_features is not None:
+            use_features(frozen_prefix_of(self, self.trainer.datamodule, self.feature_cache))  # type: ignore[attr-defined]
 
     def on_train_start(self) -> None:
         """Checks that all processes train the same networks; makes up for a missed evaluation."""

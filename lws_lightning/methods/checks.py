@@ -1,7 +1,7 @@
 """Refuses invalid options before training starts, with the reason and the remedy."""
 
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import (
@@ -23,11 +23,16 @@ from lightning.pytorch.strategies import (
     SingleDeviceStrategy,
 )
 from lightning.pytorch.strategies.xla import XLAStrategy
+from lightning.pytorch.utilities import rank_zero_warn
 
+from lws_lightning.methods.record import DataRecord
 from lws_lightning.search import Sampling
+from lws_lightning.sharing import Copies
 
 __all__ = [
+    "check_copies",
     "check_fraction",
+    "check_input",
     "check_populations",
     "check_precision",
     "check_task_info",
@@ -76,6 +81,52 @@ def check_populations(nes_samples: int, sgd_samples: int, nes_lr: float, samplin
         raise ValueError(f"nes_lr must not be negative, but is {nes_lr}.")
     if sampling not in get_args(Sampling):
         raise ValueError(f"sampling must be independent or systematic, but is {sampling!r}.")
+
+
+def check_copies(copies: Copies, copy_rank: int) -> None:
+    """Raises ValueError if the kind of copies is unknown or their rank is not positive."""
+    if copies not in get_args(Copies):
+        raise ValueError(f"copies must be one of {', '.join(get_args(Copies))}, but is {copies!r}.")
+    if copy_rank < 1:
+        raise ValueError(f"copy_rank must be at least 1, but is {copy_rank}.")
+
+
+def check_input(
+    network_input: Mapping[str, Any] | None,
+    published: Mapping[str, Any] | None,
+    data: DataRecord,
+    image_shape: Sequence[int],
+) -> None:
+    """Compares what a network does with its images with what the data and the pretrained weights say.
+
+    Args:
+        network_input: The values in use; None: the network takes the images as they are.
+        published: The input of the pretrained weights (see `published_input`); None: unknown.
+        data: What is known about the data.
+        image_shape: `(C, H, W)`.
+
+    Raises:
+        ValueError: If both the data and the network normalise the images.
+    """
+    normalization = data.normalization(image_shape[0])
+    if network_input is not None:
+        if normalization is not None and (any(network_input["mean"]) or set(network_input["std"]) != {1.0}):
+            raise ValueError(
+                "model.network_input normalises the images, and so do the data: set data.normalization: none, or leave "
+                "out network_input."
+            )
+        return
+    if published is None or data.preprocessing is None or image_shape[0] != 3:
+        return
+    mean, std = normalization or ([0.0] * 3, [1.0] * 3)
+    far = max(abs(a - b) for a, b in zip([*mean, *std], [*published["mean"], *published["std"]], strict=True)) > 0.01
+    if far or 2 * min(image_shape[1:]) < published["size"]:
+        rank_zero_warn(
+            f"The pretrained weights were trained on images of {published['size']} pixels a side, normalised with mean "
+            f"{published['mean']} and std {published['std']}; the network gets {image_shape[1]}x{image_shape[2]} "
+            f"pixels, with mean {mean} and std {std}. Set model.network_input: weights for their own (or, for example, "
+            "{size: 112})."
+        )
 
 
 def check_fraction(name: str, value: float) -> None:

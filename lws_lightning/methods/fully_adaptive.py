@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lws_lightning.batches import StepBatch, TaskBatch
+from lws_lightning.batches import FeatureBatch, StepBatch, TaskBatch
 from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.scheme import Blueprint, Design, Scheme
 from lws_lightning.search import TaskTree, difficulty_agreement
@@ -63,15 +63,16 @@ class FullyAdaptiveScheme(Scheme):
             self.distribution.load_state_dict(before)
             raise
 
-    def _agreement(self, update: WeightUpdate, batch: TaskBatch) -> tuple[Tensor, int]:
+    def _agreement(self, update: WeightUpdate, batch: TaskBatch | FeatureBatch) -> tuple[Tensor, int]:
         """Runs every task's network on the images of all tasks; returns their agreement and the number of images."""
         images = to_inputs(batch.images, self.network.dtype).flatten(0, 1)
-        assignment = self.assignment
+        population = self.assignment.unsqueeze(0)
+        confidences = []
         with torch.no_grad(), self.network.evaluating():
-            confidences = [
-                self.network.forward_task(images, assignment, task).float().softmax(-1).amax(-1)
-                for task in range(assignment.shape[1])
-            ]
+            for task in range(population.shape[-1]):
+                options = {"tasks": [task], "first_layer": batch.layer}
+                (logits,) = self.network(images.unsqueeze(0), population[..., [task]], **options)
+                confidences.append(logits[0].float().softmax(-1).amax(-1))
         counts = difficulty_agreement(torch.stack(confidences)).to(images.device)
         if update.ranks.distribute == "examples":  # else all ranks have the same images
             counts = update.ranks.weighted_sum(counts)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from lws_lightning.batches import StepBatch, TaskBatch
+from lws_lightning.batches import FeatureBatch, StepBatch, TaskBatch
 from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.checks import check_populations
 from lws_lightning.methods.scheme import Blueprint, Design, Scheme
@@ -118,7 +118,7 @@ class LearnedScheme(Scheme):
             "nes/loss_best": per_assignment.min(),
         }
 
-    def update_distribution(self, update: WeightUpdate, batch: TaskBatch) -> Tensor:
+    def update_distribution(self, update: WeightUpdate, batch: TaskBatch | FeatureBatch) -> Tensor:
         """Makes one NES step (Algorithm 1, StepNES) in eval mode; returns the losses, `(S, T)` on the CPU."""
         population = self.sample(self.nes_samples, update, "nes")
         losses = update.evaluate(batch, population)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lws_lightning.networks import TORCHVISION_PREFIX
+from lws_lightning.networks import LIBRARY_PREFIXES
 from lws_lightning.records import changed_options
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def apply_adam_options(checkpoint: dict[str, Any], groups: Sequence[Mapping[str,
 def refuse_import_path(checkpoint: Mapping[str, Any]) -> None:
     """Raises ValueError if a checkpoint's network is an import path."""
     network = checkpoint.get("hyper_parameters", {}).get("network")
-    if isinstance(network, str) and ":" in network and not network.startswith(TORCHVISION_PREFIX):
+    if isinstance(network, str) and ":" in network and not network.startswith(LIBRARY_PREFIXES):
         raise ValueError(
             f"The checkpoint's network is code to import, {network!r}. If you trust it, pass --trust_network (in "
             "Python, trust_network=True), or replace it with your own network (network=...)."

@@ -10,7 +10,7 @@ from torch import Tensor
 from lws_lightning.batches import StepBatch
 from lws_lightning.networks import BaseNetwork, Initialization, make_layers_and_heads
 from lws_lightning.search import SearchDistribution
-from lws_lightning.sharing import MultiTaskNetwork, SharedLayer, TaskNetworks
+from lws_lightning.sharing import Copies, MultiTaskNetwork, SharedLayer, TaskNetworks
 from lws_lightning.training import Objective, WeightUpdate
 
 __all__ = ["Blueprint", "Design", "Scheme"]
@@ -27,7 +27,9 @@ class Blueprint:
         image_shape: `(C, H, W)`.
         seed: The run's seed.
         initialization: How weights are initialised; None: the base network's default.
-        perturb_copies: See `MultiTaskMethod`.
+        perturb_copies: See `MultiTaskMethod`; so for the following.
+        copies: What the copies of a learned layer are.
+        copy_rank: Rank of the copies `adapter` and `lora`.
     """
 
     base: BaseNetwork
@@ -37,6 +39,8 @@ class Blueprint:
     seed: int
     initialization: Initialization | None = None
     perturb_copies: float = 0.0
+    copies: Copies = "weights"
+    copy_rank: int = 8
 
     @property
     def num_tasks(self) -> int:
@@ -49,9 +53,14 @@ class Blueprint:
         return [layer.name for layer in self.base.learned_layers]
 
     def all_learned(self) -> "Blueprint":
-        """Returns a blueprint in which all layers are learned, none common."""
-        layers = [dataclasses.replace(layer, learned=True) for layer in self.base.layers]
+        """Returns a blueprint in which all layers are learned, none common except frozen ones."""
+        layers = [dataclasses.replace(layer, learned=layer.learned or not layer.frozen) for layer in self.base.layers]
         return dataclasses.replace(self, base=dataclasses.replace(self.base, layers=layers))
+
+    def all_frozen(self) -> "Blueprint":
+        """Returns a blueprint in which no layer is trained, and layers have no copies beside them."""
+        layers = [dataclasses.replace(layer, frozen=True) for layer in self.base.layers]
+        return dataclasses.replace(self, base=dataclasses.replace(self.base, layers=layers), copies="weights")
 
     def copies_per_layer(self, weights_per_layer: int | Sequence[int]) -> list[int]:
         """Returns K_l for each learned layer, given one number for all or one per layer."""
@@ -62,7 +71,14 @@ class Blueprint:
     def layers_and_heads(self, weights_per_layer: Sequence[int]) -> tuple[list[SharedLayer], list[torch.nn.Module]]:
         """Makes all layers, with K_l copies of each learned one, and T heads."""
         return make_layers_and_heads(
-            self.base, self.num_classes, weights_per_layer, self.seed, self.initialization, self.perturb_copies
+            self.base,
+            self.num_classes,
+            weights_per_layer,
+            self.seed,
+            self.initialization,
+            self.perturb_copies,
+            self.copies,
+            self.copy_rank,
         )
 
     def network(self, weights_per_layer: int | Sequence[int]) -> MultiTaskNetwork:

@@ -20,11 +20,13 @@ class BaseLayer:
         name: Unique in its network; shown in figures and logs.
         block: Any module that maps images to activations image by image (except for batch normalisation).
         learned: Whether an assignment decides which tasks share its weights; otherwise it is common to all tasks.
+        frozen: Whether its weights are not trained. Its batch normalisations then use the running statistics.
     """
 
     name: str
     block: nn.Module
     learned: bool = True
+    frozen: bool = False
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,9 @@ def try_images(model: nn.Module, image_shape: Sequence[int], what: str) -> None:
         with torch.no_grad():
             model.eval()(torch.zeros(1, *image_shape))
     except (RuntimeError, ValueError, AssertionError, TypeError, IndexError) as error:
-        raise ValueError(f"{what} cannot take images of shape {tuple(image_shape)}: {error}") from error
+        raise ValueError(
+            f"{what} cannot take images of shape {tuple(image_shape)}: {error}. If they are too small, let "
+            "model.network_input enlarge them."
+        ) from error
     for module, mode in modes:
         module.training = mode

@@ -1,7 +1,9 @@
 """Cuts a model with its own forward: torch.fx traces it, and the graph is cut where a single value passes."""
 
+import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -19,7 +21,8 @@ _CHAINS = (nn.Sequential, Encoder, MaxVitBlock)
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return type(m) not in _CHAINS
+        head_of_timm = type(m).__module__.startswith("timm.") and type(m).__name__.endswith("ClassifierHead")
+        return type(m) not in _CHAINS and not head_of_timm
 
 
 def cut_graph(model: nn.Module, what: str) -> Chain:
@@ -69,7 +72,7 @@ def _read(model: nn.Module, what: str) -> fx.Graph:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _Tracer().trace(model.eval())
+            return _Tracer().trace(model.eval(), _defaults(model))
     except Exception as error:  # a user's forward may raise anything when given proxies
         raise CutError(
             f"{what} cannot be cut into layers: torch.fx cannot read its forward: {error}. {REMEDY}"
@@ -79,13 +82,27 @@ def _read(model: nn.Module, what: str) -> fx.Graph:
             module.training = mode
 
 
+def _defaults(model: nn.Module) -> dict[str, Any]:
+    """Returns the default values of a forward's arguments, except those of the images."""
+    arguments = list(inspect.signature(model.forward).parameters.values())[1:]
+    return {argument.name: argument.default for argument in arguments if argument.default is not argument.empty}
+
+
 def _find_head(graph: fx.Graph, model: nn.Module, what: str) -> tuple[fx.Node, nn.Linear]:
+    modules = dict(model.named_modules(remove_duplicate=False))
     node = next(node for node in graph.nodes if node.op == "output").args[0]
-    head = model.get_submodule(str(node.target)) if isinstance(node, fx.Node) and node.op == "call_module" else None
+    head = _module_of(node, modules)
+    while isinstance(head, nn.Identity):
+        node = node.args[0]
+        head = _module_of(node, modules)
     if not isinstance(head, nn.Linear):
         raise no_linear_at_end(what, str(node) if head is None else type(head).__name__)
     assert isinstance(node, fx.Node)
     return node, head
+
+
+def _module_of(node: Any, modules: Mapping[str, nn.Module]) -> nn.Module | None:
+    return modules[str(node.target)] if isinstance(node, fx.Node) and node.op == "call_module" else None
 
 
 def _ancestors(node: fx.Node) -> set[fx.Node]:

@@ -13,8 +13,9 @@ from lws_lightning.networks.chain import Chain, cut_sequential, try_images
 from lws_lightning.networks.graph import cut_graph
 from lws_lightning.networks.initialization import torch_default_
 from lws_lightning.networks.verification import seeded, verify_chain
+from lws_lightning.sharing import Copies
 
-__all__ = ["base_network_from_model", "choose_learned_layers"]
+__all__ = ["base_network_from_model", "choose_frozen_layers", "choose_learned_layers"]
 
 
 def base_network_from_model(
@@ -77,11 +78,8 @@ def choose_learned_layers(base: BaseNetwork, patterns: Sequence[str] | None) -> 
     """
     if patterns is None:
         return base
+    chosen = _matching(base, patterns, "learned_layers")
     names = [layer.name for layer in base.layers]
-    for pattern in patterns:
-        if not fnmatch.filter(names, pattern):
-            raise ValueError(f"learned_layers: {pattern!r} matches none of the network's layers, which are {names}.")
-    chosen = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
     layers = [replace(layer, learned=layer.name in chosen) for layer in base.layers]
     empty = [layer.name for layer in layers if layer.learned and not any(True for _ in layer.block.parameters())]
     if empty or not chosen:
@@ -89,6 +87,57 @@ def choose_learned_layers(base: BaseNetwork, patterns: Sequence[str] | None) -> 
             "learned_layers: at least one layer must be chosen, and only layers with weights; "
             f"of {names}, {empty} have none."
         )
+    return _with_layers(base, layers)
+
+
+def choose_frozen_layers(
+    base: BaseNetwork, patterns: Sequence[str] | None, learned_patterns: Sequence[str] | None, copies: Copies
+) -> BaseNetwork:
+    """Chooses by name the layers whose weights are not trained.
+
+    A frozen layer is common to all tasks, unless its copies are parts that are trained beside the frozen block. Then
+    the learned layers are frozen, too.
+
+    Args:
+        base: The base network, with its learned layers chosen.
+        patterns: Names of layers, with `*`, `?` and `[...]` as in file names. None: none.
+        learned_patterns: The option `learned_layers`.
+        copies: What the copies of learned layers are.
+
+    Raises:
+        ValueError: If a pattern matches no layer, a learned layer has copies of its weights, or no layer is learned.
+    """
+    chosen = set() if patterns is None else _matching(base, patterns, "frozen_layers")
+    if learned_patterns is not None:
+        both = [layer.name for layer in base.learned_layers if layer.name in chosen]
+        if both and copies == "weights":
+            raise ValueError(
+                f"frozen_layers: {both} are also in learned_layers, but copies of weights must be trained. Leave them "
+                "out of either, or set model.copies to adapter, lora or norm: these are trained beside frozen weights."
+            )
+        chosen -= set(both)
+    layers = [replace(layer, learned=False, frozen=True) if layer.name in chosen else layer for layer in base.layers]
+    if copies != "weights":
+        layers = [replace(layer, frozen=layer.frozen or layer.learned) for layer in layers]
+    if not any(layer.learned for layer in layers):
+        raise ValueError(
+            f"frozen_layers {patterns}: all learned layers are frozen, so there is nothing to share or to train except "
+            "the heads. Leave some out, name them in learned_layers together with model.copies (adapter, lora or "
+            "norm), or use LinearProbe, which fits the heads alone."
+        )
+    return _with_layers(base, layers)
+
+
+def _matching(base: BaseNetwork, patterns: Sequence[str], option: str) -> set[str]:
+    names = [layer.name for layer in base.layers]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise ValueError(f"{option}: {pattern!r} matches none of the network's layers, which are {names}.")
+    return {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+
+
+def _with_layers(base: BaseNetwork, layers: Sequence[BaseLayer]) -> BaseNetwork:
+    """Replaces the layers; prior sharing shares those of its layers that are still learned."""
     shared = {layer.name for layer in base.learned_layers[: base.prior_layers]}
     prior = sum(layer.learned and layer.name in shared for layer in layers)
     return replace(base, layers=layers, prior_layers=prior)

@@ -30,7 +30,8 @@ def load_pretrained(model: nn.Module, value: str, torchvision_name: str | None, 
         state, source = _read_file(Path(value).expanduser()), value
     elif torchvision_name is None:
         raise ValueError(
-            f"pretrained_weights: {value!r} is not a file; only torchvision's networks have weights by name."
+            f"pretrained_weights: {value!r} is not a file; only torchvision's networks have weights by name, and "
+            "timm's those named DEFAULT."
         )
     else:
         state, source = _download(torchvision_name, value), f"{value} of {torchvision_name}"

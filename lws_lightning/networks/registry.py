@@ -2,8 +2,9 @@
 
 import copy
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,13 +13,15 @@ from torch import nn
 from lws_lightning.networks.base import BaseNetwork
 from lws_lightning.networks.chain import try_images
 from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
+from lws_lightning.networks.inputs import with_input
 from lws_lightning.networks.models import base_network_from_model
 from lws_lightning.networks.pretrained import load_pretrained
 from lws_lightning.networks.resnet import resnet18_cifar100, resnet18_omniglot
+from lws_lightning.networks.timm_models import TIMM_PREFIX, make_timm_model
 from lws_lightning.networks.torchvision_models import TORCHVISION_PREFIX, make_torchvision_model
 from lws_lightning.networks.verification import refuse_hidden_randomness
 
-__all__ = ["NETWORKS", "NetworkBuilder", "build_network"]
+__all__ = ["LIBRARY_PREFIXES", "NETWORKS", "NetworkBuilder", "build_network"]
 
 NetworkBuilder = Callable[[Sequence[int]], BaseNetwork | nn.Module]
 """Makes a base network, or a classifier to be cut into one, for images of shape `(C, H, W)`."""
@@ -33,18 +36,27 @@ NETWORKS: dict[str, NetworkBuilder] = {
 }
 """The networks by name."""
 
+_LIBRARIES = {TORCHVISION_PREFIX: make_torchvision_model, TIMM_PREFIX: make_timm_model}
+
+LIBRARY_PREFIXES = tuple(_LIBRARIES)
+"""Prefixes of the names of other libraries' networks."""
+
 
 def build_network(
-    network: str | NetworkBuilder, image_shape: Sequence[int], pretrained_weights: str | None = None
+    network: str | NetworkBuilder,
+    image_shape: Sequence[int],
+    pretrained_weights: str | None = None,
+    network_input: Mapping[str, Any] | None = None,
 ) -> BaseNetwork:
     """Builds a base network.
 
     Args:
-        network: One of `NETWORKS`; `torchvision:` and the name of one of its classifiers; an import path
+        network: One of `NETWORKS`; `torchvision:` or `timm:` and the name of one of its classifiers; an import path
             `package.module:build`; or a callable. It builds a `BaseNetwork`, or any classifier that can be cut into a
             chain of layers (see `base_network_from_model`).
         image_shape: `(C, H, W)` of the images.
         pretrained_weights: Initial weights of all copies (see `load_pretrained`); None: random weights.
+        network_input: How the first layer resizes and normalises images (see `read_network_input`); None: it does not.
 
     Raises:
         ValueError: If the network is unknown, cannot be imported, is not a chain of layers, draws random numbers that
@@ -54,13 +66,15 @@ def build_network(
         raise ValueError(
             "network must be a function that builds a network, not a network itself: pass lambda shape: ..."
         )
-    if isinstance(network, str) and network.startswith(TORCHVISION_PREFIX):
-        name, shape = network.removeprefix(TORCHVISION_PREFIX), tuple(image_shape)
-
-        def make() -> nn.Module:
-            return make_torchvision_model(name, shape, pretrained_weights)
-
-        return base_network_from_model(make, shape, f"The network {network}", pretrained_weights is not None)
+    if network_input is not None:
+        values = dict(network_input)
+        size = values["size"]
+        shape = image_shape if size is None else (image_shape[0], size, size)
+        return with_input(build_network(network, shape, pretrained_weights), values)
+    for prefix, make_model in _LIBRARIES.items():
+        if isinstance(network, str) and network.startswith(prefix):
+            make = partial(make_model, network.removeprefix(prefix), tuple(image_shape), pretrained_weights)
+            return base_network_from_model(make, image_shape, f"The network {network}", pretrained_weights is not None)
     if not isinstance(network, str):
         builder = network
     elif network in NETWORKS:
@@ -107,7 +121,8 @@ def _import_builder(path: str) -> NetworkBuilder:
     if not colon:
         raise ValueError(
             f"There is no network named {path!r}. Choose one of {sorted(NETWORKS)}, a torchvision classifier as "
-            "'torchvision:resnet18', or give the import path of your own as 'package.module:build'."
+            "'torchvision:resnet18', one of timm's as 'timm:resnet18', or give the import path of your own as "
+            "'package.module:build'."
         )
     remedy = "Give the import path of your own network as 'package.module:build'"
     try:

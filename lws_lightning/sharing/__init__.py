@@ -1,8 +1,9 @@
 """Runs a population of assignments through a network of weight sets. Does not import Lightning."""
 
+from lws_lightning.sharing.adapters import Copies, freeze, initialise_trained_parts_, insert_trained_parts
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm
 from lws_lightning.sharing.columns import ColumnNetwork
-from lws_lightning.sharing.layers import CommonLayer, SharedLayer
+from lws_lightning.sharing.layers import CommonLayer, SharedLayer, frozen_tensors
 from lws_lightning.sharing.memory import keep_freed_memory
 from lws_lightning.sharing.mixing import MixingUnit
 from lws_lightning.sharing.network import MultiTaskNetwork
@@ -17,6 +18,7 @@ from lws_lightning.sharing.task_networks import TaskNetworks
 __all__ = [
     "ColumnNetwork",
     "CommonLayer",
+    "Copies",
     "LayerPlan",
     "MixingUnit",
     "MultiTaskNetwork",
@@ -32,6 +34,10 @@ __all__ = [
     "TaskRandom",
     "check_max_images",
     "convert_random_layers",
+    "freeze",
+    "frozen_tensors",
+    "initialise_trained_parts_",
+    "insert_trained_parts",
     "keep_freed_memory",
     "plan_population",
     "restore_random_layers",

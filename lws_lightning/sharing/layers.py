@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from lws_lightning.sharing.nodes import Nodes, SeedFunction
 from lws_lightning.sharing.plan import LayerPlan
 from lws_lightning.sharing.random_layers import convert_random_layers
 
-__all__ = ["CommonLayer", "SharedLayer", "gather_nodes"]
+__all__ = ["CommonLayer", "SharedLayer", "frozen_tensors", "gather_nodes"]
 
 
 class SharedLayer(nn.Module):
@@ -23,17 +24,27 @@ class SharedLayer(nn.Module):
             normalisation). The copies are deep copies of it.
         num_weights: K.
         initialise: Called with each copy and its number, to initialise its weights.
+        frozen: Whether the block is frozen, except for the parameters that require gradients: it stays in eval mode,
+            and its copies have the same buffers and parameters in common (not equal ones).
     """
 
     def __init__(
-        self, block: nn.Module, num_weights: int, initialise: Callable[[nn.Module, int], None] | None = None
+        self,
+        block: nn.Module,
+        num_weights: int,
+        initialise: Callable[[nn.Module, int], None] | None = None,
+        frozen: bool = False,
     ) -> None:
         super().__init__()
         if num_weights < 1:
             raise ValueError(f"A weight set needs at least one copy, but num_weights is {num_weights}.")
-        self.copies = nn.ModuleList(
-            convert_random_layers(convert_batch_norms(copy.deepcopy(block))) for _ in range(num_weights)
-        )
+        self.frozen = frozen
+        if frozen:
+            copies = [copy.deepcopy(block, _frozen_of(block)) for _ in range(num_weights)]
+        else:
+            copies = [convert_random_layers(convert_batch_norms(copy.deepcopy(block))) for _ in range(num_weights)]
+        self.copies = nn.ModuleList(copies)
+        self.train(not frozen)
         if initialise is not None:
             for number, module in enumerate(self.copies):
                 initialise(module, number)
@@ -42,6 +53,15 @@ class SharedLayer(nn.Module):
     def num_weights(self) -> int:
         """K."""
         return len(self.copies)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the copies have parameters that are trained."""
+        return any(parameter.requires_grad for parameter in self.parameters())
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode, as in `nn.Module`; a frozen layer stays in eval mode."""
+        return super().train(mode and not self.frozen)
 
     def forward(
         self, activations: Tensor, plan: LayerPlan, batch_size: int, seed_function: SeedFunction | None = None
@@ -70,8 +90,21 @@ class SharedLayer(nn.Module):
 class CommonLayer(SharedLayer):
     """A layer that all tasks share by construction: a weight set of one, not part of assignments."""
 
-    def __init__(self, block: nn.Module, initialise: Callable[[nn.Module, int], None] | None = None) -> None:
-        super().__init__(block, 1, initialise)
+    def __init__(
+        self, block: nn.Module, initialise: Callable[[nn.Module, int], None] | None = None, frozen: bool = False
+    ) -> None:
+        super().__init__(block, 1, initialise, frozen)
+
+
+def frozen_tensors(module: nn.Module) -> dict[int, Any]:
+    """Returns the tensors of frozen layers in a module by `id`: the memo of a deep copy that has them in common."""
+    layers = [part for part in module.modules() if isinstance(part, SharedLayer) and part.frozen]
+    return {key: tensor for layer in layers for key, tensor in _frozen_of(layer).items()}
+
+
+def _frozen_of(block: nn.Module) -> dict[int, Any]:
+    frozen = [parameter for parameter in block.parameters() if not parameter.requires_grad]
+    return {id(tensor): tensor for tensor in [*frozen, *block.buffers()]}
 
 
 def gather_nodes(activations: Tensor, nodes: Tensor, batch_size: int) -> Tensor:

@@ -40,9 +40,9 @@ class MultiTaskNetwork(TaskNetworks):
         return [layer.num_weights for layer in self._chain if not isinstance(layer, CommonLayer)]
 
     def layer_parameters(self) -> list[int]:
-        """Counts the parameters of one copy of each learned layer."""
+        """Counts the parameters that one more copy of each learned layer adds."""
         learned = [layer for layer in self._chain if not isinstance(layer, CommonLayer)]
-        return [sum(parameter.numel() for parameter in layer.copies[0].parameters()) for layer in learned]
+        return [sum(p.numel() for p in layer.copies[0].parameters() if p.requires_grad) for layer in learned]
 
     def forward(
         self,
@@ -50,6 +50,7 @@ class MultiTaskNetwork(TaskNetworks):
         population: Tensor,
         tasks: Sequence[int] | None = None,
         population_pass: PopulationPass | None = None,
+        first_layer: int = 0,
     ) -> list[Tensor]:
         """Runs a population of assignments on one batch of each task.
 
@@ -62,6 +63,7 @@ class MultiTaskNetwork(TaskNetworks):
             tasks: The T' tasks; None: all T in order.
             population_pass: The tasks and assignments to compute (see `split_population`); None: all. In training, a
                 step runs all its passes between `discard_running_stats` and `commit_running_stats`.
+            first_layer: p, at most `frozen_prefix`, if the images are the features that `prefix_features` computes.
 
         Returns:
             The logits of each of the T' tasks, `(S, B, classes_t)`; with `population_pass`, of its tasks and
@@ -80,7 +82,8 @@ class MultiTaskNetwork(TaskNetworks):
             )
         plan = plan_population(population, self._learned_layers, population_pass, tasks)
         activations = channels_last(images.flatten(0, 1))
-        for position, (layer, layer_plan) in enumerate(zip(self._chain, plan.layers, strict=True)):
+        layers = list(enumerate(zip(self._chain, plan.layers, strict=True)))
+        for position, (layer, layer_plan) in layers[first_layer:]:
             activations = layer(activations, layer_plan, batch_size, self.seed_function_at(position))
         features = gather_nodes(activations, plan.leaves, batch_size)
         leaves_of_tasks = torch.split(features, [nodes.size * batch_size for nodes in plan.heads])
@@ -108,6 +111,19 @@ class MultiTaskNetwork(TaskNetworks):
             activations = layer.forward_copy(activations, number, task)
         return self.heads[task](activations)  # type: ignore[no-any-return]
 
+    @property
+    def frozen_prefix(self) -> int:
+        """The number of layers before the first one that is trained or has several copies."""
+        fixed = [layer.frozen and layer.num_weights == 1 and not layer.trains for layer in self._chain]
+        return [*fixed, False].index(False)
+
+    def prefix_features(self, images: Tensor, layers: int) -> Tensor:
+        """Runs images `(N, ...)` through the first layers, at most `frozen_prefix` of them."""
+        activations = channels_last(images)
+        for layer in self._chain[:layers]:
+            activations = layer.forward_copy(activations, 0, 0)
+        return activations
+
     def _check_population(self, population: Tensor, num_batches: int, num_tasks: int) -> None:
         sizes = torch.tensor(self.weights_per_layer)
         if population.shape[1:] != (len(sizes), num_tasks) or num_batches != num_tasks:
@@ -131,10 +147,11 @@ class MultiTaskNetwork(TaskNetworks):
     def unshared(self) -> "MultiTaskNetwork":
         """Returns networks of the same architecture with separate weights for each task at every layer.
 
-        Task t uses copy t everywhere. All weights are initially those of each layer's first copy.
+        Task t uses copy t everywhere. All weights are initially those of each layer's first copy. Frozen weights are
+        the same tensors as in this network.
         """
         tasks = len(self.heads)
-        layers = [SharedLayer(layer.copies[0], tasks) for layer in self._chain]
+        layers = [SharedLayer(layer.copies[0], tasks, frozen=layer.frozen) for layer in self._chain]
         return MultiTaskNetwork(layers, [copy.deepcopy(head) for head in self.heads])
 
     def block_name(self, layer: int, number: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from lws_lightning.sharing.adapters import merge
 from lws_lightning.sharing.batch_norm import restore_batch_norms
 from lws_lightning.sharing.random_layers import restore_random_layers
 
@@ -17,6 +18,8 @@ _RESERVED = frozenset(dir(nn.Sequential()))
 
 def standalone_network(modules: Sequence[nn.Module], names: Sequence[str], task: int) -> nn.Sequential:
     """Copies modules into an independent chain, converted back from this package's multi-task modules.
+
+    Factors of low rank are added to their weights. Adapters beside convolutions remain modules of this package.
 
     Args:
         modules: The chain, in order.
@@ -33,7 +36,7 @@ def standalone_network(modules: Sequence[nn.Module], names: Sequence[str], task:
         key, number = cleaned, 2
         while key in chain or key in _RESERVED:
             key, number = f"{cleaned}_{number}", number + 1
-        chain[key] = restore_random_layers(restore_batch_norms(copy.deepcopy(module), task))
+        chain[key] = restore_random_layers(restore_batch_norms(merge(copy.deepcopy(module)), task))
     network = nn.Sequential(chain).cpu().float().eval().requires_grad_(True)
     for tensor in (*network.parameters(), *network.buffers()):
         # Some formats store the layout, and an unexpected channels_last may be slow.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lws_lightning.sharing.batch_norm import RunningStats, TaskBatchNorm, convert_batch_norms, norms_of
+from lws_lightning.sharing.layers import SharedLayer
 from lws_lightning.sharing.memory import channels_last
 from lws_lightning.sharing.nodes import SeedFunction, modules_of
 from lws_lightning.sharing.passes import PopulationPass
@@ -137,7 +138,7 @@ class TaskNetworks(nn.Module, ABC):
     def evaluating(self) -> Iterator[None]:
         """Switches to eval mode, and afterwards restores each submodule's mode."""
         modes = [(module, module.training) for module in modules_of(self)]
-        if any(type(module).train is not nn.Module.train for module, _ in modes):
+        if any(type(module).train not in (nn.Module.train, SharedLayer.train) for module, _ in modes):
             self.eval()  # a user's module that overrides `train`
         else:
             _set_modes((module, False) for module, _ in modes)

@@ -2,6 +2,7 @@
 
 from lws_lightning.training.engine import Engine
 from lws_lightning.training.guard import NonFiniteError
+from lws_lightning.training.linear import choose_penalty, fit_linear
 from lws_lightning.training.losses import task_losses
 from lws_lightning.training.objective import LossWeights, Objective, normalised_weights
 from lws_lightning.training.optimization import (
@@ -25,7 +26,9 @@ __all__ = [
     "Ranks",
     "WeightUpdate",
     "apply_schedule",
+    "choose_penalty",
     "copy_optimizer_state",
+    "fit_linear",
     "lr_factor",
     "normalised_weights",
     "parameter_groups",

@@ -20,11 +20,14 @@ def update_average(average: nn.Module, current: nn.Module, decay: float) -> None
 
     Args:
         average: Changed in place.
-        current: A module of the same structure. Integer tensors (counters) are copied.
+        current: A module of the same structure. Integer tensors (counters) are copied; those that both have in common
+            are left alone.
         decay: In [0, 1).
     """
     averages, values = [], []
     for target, source in zip(_tensors(average), _tensors(current), strict=True):
+        if target is source:
+            continue
         if target.is_floating_point():
             averages.append(target)
             values.append(source)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lws_lightning.batches import TaskBatch
+from lws_lightning.batches import FeatureBatch, TaskBatch
 from lws_lightning.randomness import seed_for
 from lws_lightning.sharing import PopulationPass, TaskNetworks
 from lws_lightning.training.averaging import decay_at, update_average
@@ -84,7 +85,7 @@ class WeightUpdate:
         """Returns the tasks that have not been stopped, ascending."""
         return list(range(len(self.task_names))) if self.stopping is None else self.stopping.tasks_in_training()
 
-    def evaluate(self, batch: TaskBatch, population: Tensor) -> Tensor:
+    def evaluate(self, batch: TaskBatch | FeatureBatch, population: Tensor) -> Tensor:
         """Computes the losses of a population in eval mode.
 
         Args:
@@ -105,7 +106,7 @@ class WeightUpdate:
 
     def gradients(
         self,
-        batch: TaskBatch,
+        batch: TaskBatch | FeatureBatch,
         population: Tensor,
         *,
         observe: Observer | None = None,
@@ -129,7 +130,7 @@ class WeightUpdate:
         """
         tasks, full_population = self.tasks_in_training(), population
         if len(tasks) < len(self.task_names):
-            batch = TaskBatch(batch.images[tasks], batch.labels[tasks])
+            batch = batch._replace(images=batch.images[tasks], labels=batch.labels[tasks])
             population = population[:, :, tasks]
         parameters, ranks = self.parameters(), self.ranks
         zero_gradients(parameters)
@@ -192,7 +193,7 @@ class WeightUpdate:
 
     def losses(
         self,
-        batch: TaskBatch,
+        batch: TaskBatch | FeatureBatch,
         population: Tensor,
         tasks: Sequence[int] | None = None,
         *,
@@ -229,7 +230,7 @@ class WeightUpdate:
         losses = torch.zeros(size, num_tasks, dtype=dtype, device=images.device)
         for population_pass in passes if whole else ranks.passes_of_rank(passes, num_tasks):
             labels = batch.labels[population_pass.tasks.start : population_pass.tasks.stop]
-            logits = self._run(images, population, tasks, None if whole else population_pass)
+            logits = self._run(images, population, tasks, None if whole else population_pass, batch.layer)
             task_numbers = [tasks[position] for position in population_pass.tasks]
             pass_losses = self.objective.losses(logits, labels, task_numbers)
             if observe is not None:
@@ -257,11 +258,17 @@ class WeightUpdate:
         self.engine.backward(mean)
 
     def _run(
-        self, images: Tensor, population: Tensor, tasks: Sequence[int], population_pass: PopulationPass | None
+        self,
+        images: Tensor,
+        population: Tensor,
+        tasks: Sequence[int],
+        population_pass: PopulationPass | None,
+        first_layer: int,
     ) -> list[Tensor]:
-        if len(tasks) == len(self.task_names):
-            return self.network(images, population, population_pass=population_pass)  # type: ignore[no-any-return]
-        return self.network(images, population, tasks=tasks, population_pass=population_pass)  # type: ignore[no-any-return]
+        options: dict[str, Any] = {} if len(tasks) == len(self.task_names) else {"tasks": tasks}
+        if first_layer:
+            options["first_layer"] = first_layer
+        return self.network(images, population, population_pass=population_pass, **options)  # type: ignore[no-any-return]
 
     def _inputs_of(self, images: Tensor, tasks: range) -> Tensor:
         """Returns the networks' inputs for the tasks at the given positions; the values at others are undefined."""
