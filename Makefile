@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo
-QUICKSTART := learned full none
+ROWS := learned full none
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format bench docs release-check
@@ -20,9 +20,9 @@ install: .venv/.installed ## make .venv and install the package with everything 
 
 demo: install ## train learned, full and none sharing on small built-in images; print one table
 	rm -rf $(DEMO)
-	for name in $(QUICKSTART); do \
+	for name in $(ROWS); do \
 	    echo; echo "== $$name sharing =="; \
-	    $(BIN)/lws fit --config configs/quickstart/$$name.yaml --trainer.default_root_dir $(DEMO)/$$name || exit 1; \
+	    $(BIN)/lws fit --config configs/demo/$$name.yaml --trainer.default_root_dir $(DEMO)/$$name || exit 1; \
 	done
 	@echo
 	@$(BIN)/lws report $(DEMO)
@@ -64,7 +64,7 @@ release-check: install docs ## slow tests and the documentation; then build the 
 	"$$folder/venv/bin/python" -m pip install "$$wheel[digits]"; \
 	cd "$$folder"; \
 	configs=$$(venv/bin/python -c 'import lws_lightning; print(lws_lightning.__path__[0])')/configs; \
-	for name in $(QUICKSTART); do \
+	for name in $(ROWS); do \
 	    venv/bin/lws fit --config "$$configs/quickstart/$$name.yaml" --trainer.max_steps 20 \
 	        --trainer.val_check_interval 10 --trainer.default_root_dir "runs/$$name"; \
 	done; \

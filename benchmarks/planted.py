@@ -19,20 +19,9 @@ from typing import Any, get_args
 
 import torch
 from lightning.pytorch import Callback, Trainer
-from torch import Tensor, nn
 
-from lws_lightning import (
-    Examples,
-    FixedSharing,
-    LearnedWeightSharing,
-    MultiTaskDataModule,
-    MultiTaskMethod,
-    TaskData,
-    UndirectedSharing,
-)
+from lws_lightning import DigitFamilies, FixedSharing, LearnedWeightSharing, MultiTaskMethod, UndirectedSharing
 from lws_lightning.methods.learned import Credit, NesBatch
-from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
-from lws_lightning.randomness import generator_for
 from lws_lightning.search import Sampling
 
 IMAGES_PER_TASK = 300
@@ -82,61 +71,9 @@ class Setting:
     seed: int = 0
 
 
-class PlantedFamilies(MultiTaskDataModule):
-    """The digits of scikit-learn, their pixels permuted in another way for each family.
-
-    A task is to name the digit. Within a family tasks have the same permutation and different images, so that one
-    network would do for all of them; the first layer of another family is of no use, because every pixel means
-    something else. The right partition of the tasks at the first layer is therefore known: the families.
-
-    Args:
-        families: How many.
-        tasks_per_family: How many tasks in each; they divide the 1,797 images among them.
-        noise: Share of each task's training labels that are replaced by labels drawn at random.
-        **options: Those of `MultiTaskDataModule`.
-    """
-
-    def __init__(self, families: int, tasks_per_family: int, noise: float, **options: Any) -> None:
-        self.class_counts: Mapping[str, int] = {
-            f"family{family}_task{number}": 10 for family in range(families) for number in range(tasks_per_family)
-        }
-        self.image_size = (1, 8, 8)
-        self.families = [family for family in range(families) for _ in range(tasks_per_family)]
-        self.noise = noise
-        super().__init__(**options)
-
-    def load_tasks(self) -> list[TaskData]:
-        """Makes the tasks; see the class."""
-        from sklearn.datasets import load_digits
-
-        data = load_digits()
-        images = torch.from_numpy(data.images).mul(255 / 16).to(torch.uint8).view(-1, 1, 64)
-        digits = torch.from_numpy(data.target).long()
-        order = torch.randperm(len(digits), generator=generator_for(self.seed, "images"))
-        parts = order.chunk(self.families.count(0))
-        tasks = []
-        for index, (name, family) in enumerate(zip(self.class_counts, self.families, strict=True)):
-            permutation = torch.randperm(64, generator=generator_for(self.seed, "pixels", family))
-            own = parts[index % len(parts)]
-            pixels = images[own][:, :, permutation].view(-1, 1, 8, 8)
-            labels = digits[own]
-            train, test = slice(0, IMAGES_PER_TASK), slice(IMAGES_PER_TASK, None)
-            noisy = self._with_noise(labels[train], index)
-            tasks.append(TaskData(name, Examples(pixels[train], noisy), Examples(pixels[test], labels[test])))
-        return tasks
-
-    def _with_noise(self, labels: Tensor, task: int) -> Tensor:
-        generator = generator_for(self.seed, "noise", task)
-        drawn = torch.randint(0, 10, labels.shape, generator=generator)
-        return torch.where(torch.rand(labels.shape, generator=generator) < self.noise, drawn, labels)
-
-
-def two_dense_layers(image_shape: Sequence[int]) -> BaseNetwork:
-    """The base network: two dense layers of 12 units."""
-    first = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU())
-    second = nn.Sequential(nn.Linear(12, 12), nn.ReLU())
-    layers = [BaseLayer(name, block) for name, block in zip(LAYERS, (first, second), strict=True)]
-    return BaseNetwork(layers, lambda classes: nn.Linear(12, classes), prior_layers=1, initialise=he_uniform_)
+def planted_families(families: int, tasks_per_family: int, noise: float, seed: int) -> DigitFamilies:
+    """Returns the data of a run; all of it is drawn by `seed`."""
+    return DigitFamilies(families, tasks_per_family, IMAGES_PER_TASK, noise, seed=seed, split_seed=seed, batch_size=16)
 
 
 class Recovery(Callback):
@@ -166,7 +103,7 @@ def recover(setting: Setting, steps: int, every: int) -> list[dict[str, Any]]:
         The rows of `Recovery` by name, each with the setting; `error` is the final test error in percent.
     """
     torch.set_num_threads(1)
-    data = PlantedFamilies(setting.families, setting.tasks_per_family, setting.noise, seed=setting.seed, batch_size=16)
+    data = planted_families(setting.families, setting.tasks_per_family, setting.noise, setting.seed)
     method = _method(setting, data)
     watch = Recovery(data.families, every)
     folder = tempfile.TemporaryDirectory()  # of the record that every run writes
@@ -191,8 +128,8 @@ def recover(setting: Setting, steps: int, every: int) -> list[dict[str, Any]]:
     return [asdict(setting) | row | {"error": found["test/error"]} for row in rows]
 
 
-def _method(setting: Setting, data: PlantedFamilies) -> MultiTaskMethod:
-    options: dict[str, Any] = {"network": two_dense_layers, "seed": setting.seed, **data.task_info}
+def _method(setting: Setting, data: DigitFamilies) -> MultiTaskMethod:
+    options: dict[str, Any] = {"network": "digits_dense", "seed": setting.seed, **data.task_info}
     copies = setting.families + setting.spare
     if setting.search in ("full", "none"):
         return FixedSharing(**options | {"sharing": setting.search})

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted import IMAGES_PER_TASK, LAYERS, PlantedFamilies
+from benchmarks.planted import IMAGES_PER_TASK, LAYERS, planted_families
 from lws_lightning.search import SearchDistribution, rank_utilities
 
 UNITS, BATCH, UNDIRECTED_PART = 12, 16, 2 / 3
@@ -140,7 +140,7 @@ def run(rules: Sequence[Rule], seeds: Sequence[int], steps: int, every: int) -> 
     from sklearn.metrics import adjusted_rand_score
 
     pairs = [(rule, seed) for rule in rules for seed in seeds]
-    data = {seed: PlantedFamilies(3, 2, 0.0, seed=seed, batch_size=BATCH) for seed in seeds}
+    data = {seed: planted_families(3, 2, 0.0, seed) for seed in seeds}
     families = next(iter(data.values())).families
     parts = {seed: one.load_tasks() for seed, one in data.items()}
     train = [torch.stack([part.train.images.flatten(1).float() / 255 for part in parts[seed]]) for _, seed in pairs]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lws_lightning.data import (
         DKLMNIST,
         CIFAR100CoarseLabel,
+        DigitFamilies,
         Digits,
         Examples,
         ImageFolders,
@@ -41,6 +42,7 @@ __all__ = [
     "DKLMNIST",
     "CIFAR100CoarseLabel",
     "CrossStitch",
+    "DigitFamilies",
     "Digits",
     "Examples",
     "FixedSharing",
@@ -70,6 +72,7 @@ _HOMES = {
     "data": (
         "DKLMNIST",
         "CIFAR100CoarseLabel",
+        "DigitFamilies",
         "Digits",
         "Examples",
         "ImageFolders",

@@ -93,11 +93,11 @@ def test_rows_have_the_papers_hyper_parameters(folder, network, sharing):
 
 def test_these_are_all_files():
     """So that none of them is without a test."""
-    ours = [f"{folder}/{name}" for folder in ("quickstart", "image_folders") for name in ("learned", "full", "none")]
+    ours = [f"{folder}/{name}" for folder in ("quickstart", "demo", "image_folders") for name in ("learned", "full", "none")]
     assert sorted(ROWS) == sorted(["/".join((f, f"{n}_{s}")) for f, n, s in PAPERS_ROWS] + ours)
     assert {name for _, *overlays in OTHER_METHODS for name in overlays} == {f"methods/{name}" for name in METHODS}
     assert {path.stem for path in (CONFIGS / "options").glob("*.yaml")} == {"training_plus", "learned_plus", "trunk"}
-    assert {path.parent.name for path in CONFIGS.rglob("*.yaml")} == {*DATA, "quickstart", "image_folders", *OVERLAYS}
+    assert {path.parent.name for path in CONFIGS.rglob("*.yaml")} == {*DATA, "quickstart", "demo", "image_folders", *OVERLAYS}
 
 
 def given_in(name):

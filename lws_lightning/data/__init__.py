@@ -2,6 +2,7 @@
 
 from lws_lightning.data.base import MultiTaskDataModule
 from lws_lightning.data.cifar100 import CIFAR100CoarseLabel
+from lws_lightning.data.digit_families import DigitFamilies
 from lws_lightning.data.digits import Digits
 from lws_lightning.data.dkl_mnist import DKLMNIST
 from lws_lightning.data.file_names import count_unread, is_ignored, is_image
@@ -18,6 +19,7 @@ __all__ = [
     "DKLMNIST",
     "CIFAR100CoarseLabel",
     "Decoder",
+    "DigitFamilies",
     "Digits",
     "Examples",
     "ImageFolders",

@@ -12,7 +12,7 @@ from lws_lightning.data.checks import require_at_least
 from lws_lightning.data.splits import training_subset
 from lws_lightning.data.tasks import Examples, TaskData
 
-__all__ = ["Digits"]
+__all__ = ["Digits", "load_digit_images"]
 
 _CLASS_NAMES = {"digit": tuple("0123456789"), "parity": ("even", "odd")}
 
@@ -71,7 +71,7 @@ class Digits(MultiTaskDataModule):
             ImportError: scikit-learn is not installed.
             ValueError: `train_images_per_task` leaves a task no test image.
         """
-        images, digits = _load_digits()
+        images, digits = load_digit_images()
         owner = torch.empty_like(digits)
         for digit in range(10):
             members = (digits == digit).nonzero().squeeze(1)
@@ -96,12 +96,12 @@ class Digits(MultiTaskDataModule):
         return TaskData(name, train, test, class_names=_CLASS_NAMES[question])
 
 
-def _load_digits() -> tuple[Tensor, Tensor]:
+def load_digit_images() -> tuple[Tensor, Tensor]:
     """Returns `(1797, 1, 8, 8)` uint8 images and `(1797,)` int64 labels."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ImportError("Digits needs scikit-learn: pip install 'lws-lightning[digits]'") from error
+        raise ImportError("these images need scikit-learn: pip install 'lws-lightning[digits]'") from error
     data = load_digits()
     images = torch.from_numpy(data.images).mul(255 / 16).round().to(torch.uint8).unsqueeze(1)
     return images, torch.from_numpy(data.target).to(torch.int64)

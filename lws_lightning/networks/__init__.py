@@ -2,7 +2,13 @@
 
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
 from lws_lightning.networks.chain import CutError
-from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
+from lws_lightning.networks.convnets import (
+    cifar100_convnet,
+    digits_convnet,
+    digits_dense,
+    dkl_convnet,
+    omniglot_convnet,
+)
 from lws_lightning.networks.initialization import INITIALIZERS, Initialization, Initializer, he_uniform_, torch_default_
 from lws_lightning.networks.inputs import NetworkInput, published_input, read_network_input
 from lws_lightning.networks.models import base_network_from_model, choose_frozen_layers, choose_learned_layers
@@ -28,6 +34,7 @@ __all__ = [
     "choose_learned_layers",
     "cifar100_convnet",
     "digits_convnet",
+    "digits_dense",
     "dkl_convnet",
     "he_uniform_",
     "make_layers_and_heads",

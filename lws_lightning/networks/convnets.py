@@ -1,5 +1,6 @@
-"""The convolutional networks of the paper's experiments."""
+"""The networks of the paper's experiments, and small ones for the quickstart and the demo."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -7,9 +8,9 @@ from functools import partial
 from torch import nn
 
 from lws_lightning.networks.base import BaseLayer, BaseNetwork
-from lws_lightning.networks.initialization import torch_default_
+from lws_lightning.networks.initialization import he_uniform_, torch_default_
 
-__all__ = ["cifar100_convnet", "digits_convnet", "dkl_convnet", "omniglot_convnet", "pooled_head"]
+__all__ = ["cifar100_convnet", "digits_convnet", "digits_dense", "dkl_convnet", "omniglot_convnet", "pooled_head"]
 
 
 def dkl_convnet(image_shape: Sequence[int]) -> BaseNetwork:
@@ -34,6 +35,21 @@ def digits_convnet(image_shape: Sequence[int]) -> BaseNetwork:
         image_shape: `(C, H, W)`, at least 4x4 pixels.
     """
     return _convnet(image_shape, "digits_convnet", channels=[16, 32], units=[64], prior_layers=1)
+
+
+def digits_dense(image_shape: Sequence[int]) -> BaseNetwork:
+    """Two dense layers of 12 units with ReLU, both learned. Prior sharing shares the first.
+
+    Args:
+        image_shape: `(C, H, W)`.
+    """
+    layers, features = [], math.prod(image_shape)
+    for number in (1, 2):
+        modules = OrderedDict[str, nn.Module](linear=nn.Linear(features, 12), relu=nn.ReLU())
+        block = OrderedDict(flatten=nn.Flatten(), **modules) if number == 1 else modules
+        layers.append(BaseLayer(f"dense{number}", nn.Sequential(block)))
+        features = 12
+    return BaseNetwork(layers, partial(nn.Linear, features), prior_layers=1, initialise=he_uniform_)
 
 
 def cifar100_convnet(image_shape: Sequence[int]) -> BaseNetwork:

@@ -12,7 +12,13 @@ from torch import nn
 
 from lws_lightning.networks.base import BaseNetwork
 from lws_lightning.networks.chain import try_images
-from lws_lightning.networks.convnets import cifar100_convnet, digits_convnet, dkl_convnet, omniglot_convnet
+from lws_lightning.networks.convnets import (
+    cifar100_convnet,
+    digits_convnet,
+    digits_dense,
+    dkl_convnet,
+    omniglot_convnet,
+)
 from lws_lightning.networks.inputs import with_input
 from lws_lightning.networks.models import base_network_from_model
 from lws_lightning.networks.pretrained import load_pretrained
@@ -29,6 +35,7 @@ NetworkBuilder = Callable[[Sequence[int]], BaseNetwork | nn.Module]
 NETWORKS: dict[str, NetworkBuilder] = {
     "dkl_convnet": dkl_convnet,
     "digits_convnet": digits_convnet,
+    "digits_dense": digits_dense,
     "cifar100_convnet": cifar100_convnet,
     "omniglot_convnet": omniglot_convnet,
     "resnet18_cifar100": resnet18_cifar100,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lws_lightning.data import Digits
-from lws_lightning.data.digits import _load_digits, _scrambled_order
+from lws_lightning.data.digits import _scrambled_order, load_digit_images
 
 NAMES = ["upright_digit", "upright_parity", "scrambled_digit", "scrambled_parity"]
 
@@ -43,13 +43,13 @@ def test_each_image_serves_once():
             images = datamodule.examples(split)[task][0].flatten(1)
             found.append(images[:, back] if name.startswith("scrambled") else images)
     everything = torch.cat(found)
-    originals, _ = _load_digits()
+    originals, _ = load_digit_images()
     assert len(everything) == 1797
     assert sorted(everything.tolist()) == sorted(originals.flatten(1).tolist())
 
 
 def test_construction_as_documented():
-    images, digits = _load_digits()
+    images, digits = load_digit_images()
     threes = images[digits == 3][2::4].flatten(1)  # scrambled_digit is the third task
     datamodule = Digits()
     parts = [datamodule.examples(split)[2] for split in ("train", "test")]
@@ -61,7 +61,7 @@ def test_construction_as_documented():
 
 
 def test_parity_is_that_of_the_digit():
-    images, digits = _load_digits()
+    images, digits = load_digit_images()
     parity = {tuple(x): int(d) % 2 for x, d in zip(images.flatten(1).tolist(), digits, strict=True)}
     found, labels = Digits().examples("test")[1]
     assert [parity[tuple(x)] for x in found.flatten(1).tolist()] == labels.tolist()
