@@ -20,7 +20,8 @@ from lws_lightning.drawing import (
     probabilities_figure,
 )
 from lws_lightning.methods import MultiTaskMethod
-from lws_lightning.records import BestEffortWriter, is_dry_run, run_folder
+from lws_lightning.records import BestEffortWriter
+from lws_lightning.run_folders import is_dry_run, run_folder
 
 __all__ = ["SharingMonitor"]
 

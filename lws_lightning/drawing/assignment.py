@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from torch import Tensor
+from numpy.typing import ArrayLike
 
 from lws_lightning.drawing.sheet import Sheet, upright_if_crowded
 from lws_lightning.drawing.style import PALE, copy_colour, copy_letter, ink_on, literal_text, shorten, tint
@@ -19,7 +20,7 @@ _PITCH = _ROW + _GAP
 
 @literal_text()
 def assignment_figure(
-    assignment: Tensor,
+    assignment: ArrayLike,
     layer_names: Sequence[str],
     task_names: Sequence[str],
     weights_per_layer: Sequence[int],
@@ -40,14 +41,15 @@ def assignment_figure(
     Raises:
         ValueError: If the numbers of names do not fit the assignment.
     """
-    check_names(tuple(assignment.shape), layer_names, task_names, weights_per_layer)
-    layers, tasks = assignment.shape
+    copies = np.asarray(assignment)
+    check_names(copies.shape, layer_names, task_names, weights_per_layer)
+    layers, tasks = copies.shape
     cell = 0.34 if tasks > 8 else 0.6 if tasks > 4 else 0.9
     sheet = Sheet([tasks * cell], [layers * _PITCH - _GAP])
     axes = sheet.axes()
     axes.set(xlim=(0, tasks), ylim=(0, layers * _PITCH - _GAP), frame_on=False, yticks=[])
-    letter_size = 11 if int(assignment.max()) < 26 else 9
-    for layer, row in enumerate(assignment.tolist()):
+    letter_size = 11 if int(copies.max()) < 26 else 9
+    for layer, row in enumerate(copies.tolist()):
         low, used = layer * _PITCH, Counter(row)
         size = weights_per_layer[layer]
         for text, height, style in (
@@ -77,7 +79,7 @@ def assignment_figure(
     )
 
 
-def groups_text(assignment: Tensor, layer_names: Sequence[str], task_names: Sequence[str]) -> str:
+def groups_text(assignment: ArrayLike, layer_names: Sequence[str], task_names: Sequence[str]) -> str:
     """Returns Markdown with a heading and the groups of tasks that share weights for each layer, largest first.
 
     Tasks that share with no other come last, in one line.
@@ -88,7 +90,7 @@ def groups_text(assignment: Tensor, layer_names: Sequence[str], task_names: Sequ
         task_names: T names.
     """
     lines = []
-    for name, row in zip(layer_names, assignment.tolist(), strict=True):
+    for name, row in zip(layer_names, np.asarray(assignment).tolist(), strict=True):
         groups: dict[int, list[str]] = {}
         for task, copy in zip(task_names, row, strict=True):
             groups.setdefault(copy, []).append(_code(task))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lws_lightning.batches import EvaluationBatch, PredictionBatch, StepBatch
 from lws_lightning.methods.arguments import CapturesArguments
+from lws_lightning.methods.checkpoint_io import save_checkpoints_atomically
 from lws_lightning.methods.checks import check_precision, check_task_info, check_trainer, check_training_options
 from lws_lightning.methods.engine import LightningEngine, trainer_of
 from lws_lightning.methods.evaluation import TaskErrors
@@ -21,13 +22,8 @@ from lws_lightning.methods.resume import apply_adam_options, compare_options, re
 from lws_lightning.methods.scheme import Blueprint, Design
 from lws_lightning.networks import Initialization, NetworkBuilder, build_network, choose_learned_layers
 from lws_lightning.randomness import resolve_seed
-from lws_lightning.records import (
-    Evaluation,
-    claim_folder,
-    has_output_location,
-    options_to_json,
-    save_checkpoints_atomically,
-)
+from lws_lightning.records import Evaluation, options_to_json
+from lws_lightning.run_folders import claim_folder, has_output_location
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import RunningStats, TaskNetworks
 from lws_lightning.training import (
