@@ -21,7 +21,8 @@ from lws_lightning.methods import MultiTaskMethod, check_trainer
 from lws_lightning.option_errors import one_line
 from lws_lightning.records import write_atomically
 from lws_lightning.refusal import refusal
-from lws_lightning.run_folders import fixed_folder, overwrite_refusal, run_folder
+from lws_lightning.run_folders import claimed_folder, fixed_folder, overwrite_refusal, run_folder
+from lws_lightning.run_summary import run_summary
 from lws_lightning.sharing import keep_freed_memory
 from lws_lightning.usage import LIGHTNING_COMMANDS
 
@@ -114,6 +115,18 @@ class LWSCLI(LightningCLI):
         info = read_checkpoint_info(Path(path)) if path else None
         if reason := overwrite_refusal(folder, info.step if info else 0, info.started if info else None):
             raise ValueError(reason)
+
+    def after_fit(self) -> None:
+        """Says how the run ended."""
+        self._summarise(claimed_folder(self.trainer), self.model.validation_prefix)
+
+    def after_test(self) -> None:
+        """Says how the tested networks are."""
+        self._summarise(run_folder_of(Path(self._require_checkpoint("test"))), "test")
+
+    def _summarise(self, folder: Path | None, prefix: str) -> None:
+        if self.trainer.is_global_zero:
+            print("\n".join(run_summary(self.model, self.model.evaluations.get(prefix), folder)), flush=True)
 
     def before_validate(self) -> None:
         """Refuses to evaluate untrained networks."""

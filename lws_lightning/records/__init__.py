@@ -1,7 +1,8 @@
 """What a run leaves in its folder: the record and the curve, and atomic writing; without torch and Lightning."""
 
 from lws_lightning.records.curve import CurveRow, curve_from_csv, curve_to_csv, insert_row
-from lws_lightning.records.evaluation import Evaluation, TaskEvaluation
+from lws_lightning.records.decisions import DECIDED, Decisions, probabilities_by_copy
+from lws_lightning.records.evaluation import Evaluation, TaskEvaluation, wilson_interval
 from lws_lightning.records.files import BestEffortWriter, mark_failed_in_place, write_atomically
 from lws_lightning.records.identity import (
     TRAINER_OPTIONS,
@@ -24,10 +25,12 @@ from lws_lightning.records.run import (
 )
 
 __all__ = [
+    "DECIDED",
     "RECORD_FILE",
     "TRAINER_OPTIONS",
     "BestEffortWriter",
     "CurveRow",
+    "Decisions",
     "Evaluation",
     "Hardware",
     "Identity",
@@ -46,7 +49,9 @@ __all__ = [
     "load_runs",
     "mark_failed_in_place",
     "options_to_json",
+    "probabilities_by_copy",
     "read_run",
     "to_json_value",
+    "wilson_interval",
     "write_atomically",
 ]
