@@ -24,12 +24,11 @@ def run_summary(method: MultiTaskMethod, evaluation: Evaluation | None, folder: 
     """
     lines = ["Error: not evaluated." if evaluation is None else f"Error: {_error_text(evaluation)}."]
     if (decisions := decisions_of(method)) is not None:
-        remedy = "" if decisions.settled else ". It has decided little: train longer"
-        if remedy and "nes_lr" in method.hparams:
-            remedy += f", or raise model.nes_lr ({method.hparams['nes_lr']:g})"
-        lines.append(f"Search: {decisions}{remedy}.")
+        lines.append(f"Search: {decisions}{'' if decisions.settled else f'. {_remedy(method)}'}.")
     lines.append(f"Parameters: {_parameters_text(method)}.")
     if folder is not None:
+        if folder.is_relative_to(Path.cwd()):
+            folder = folder.relative_to(Path.cwd())
         run = shlex.quote(str(folder))
         report = f"lws report {shlex.quote(str(folder.parent))}"
         lines.append(f"Run: {run}. Next: lws export --ckpt_path {run} --all_tasks --format pt2, or {report}")
@@ -41,6 +40,13 @@ def decisions_of(method: MultiTaskMethod) -> Decisions | None:
     if method.distribution is None:
         return None
     return Decisions.of(probabilities_by_copy(method.distribution.probs.tolist(), method.weights_per_layer))
+
+
+def _remedy(method: MultiTaskMethod) -> str:
+    options = method.hparams
+    if options.get("critical_z"):
+        return f"Train longer, or lower model.critical_z ({options['critical_z']:g})"
+    return "Train longer" + (f", or raise model.nes_lr ({options['nes_lr']:g})" if "nes_lr" in options else "")
 
 
 def _error_text(evaluation: Evaluation) -> str:

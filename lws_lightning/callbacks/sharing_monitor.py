@@ -124,7 +124,8 @@ def _figures(module: MultiTaskMethod) -> dict[str, Figure]:
     names = module.layer_names, module.task_names, module.weights_per_layer
     figures = {}
     if len(module.assignment):
-        figures["assignment"] = assignment_figure(module.assignment, *names)
+        likely = None if module.distribution is None else module.distribution.probs.amax(-1)
+        figures["assignment"] = assignment_figure(module.assignment, *names, probabilities=likely)
     if module.distribution is not None:
         figures["probabilities"] = probabilities_figure(module.distribution.probs, *names)
         if len(module.task_names) > 1:

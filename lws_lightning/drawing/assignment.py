@@ -16,6 +16,8 @@ __all__ = ["assignment_figure", "check_names", "groups_text"]
 
 _ROW, _GAP = 0.46, 0.1  # height of a layer's row and the gap between rows, in inches
 _PITCH = _ROW + _GAP
+DECIDED = 0.9
+"""A choice of a copy with a smaller probability is drawn as open."""
 
 
 @literal_text()
@@ -25,11 +27,13 @@ def assignment_figure(
     task_names: Sequence[str],
     weights_per_layer: Sequence[int],
     title: str = "Which tasks share weights",
+    probabilities: ArrayLike | None = None,
 ) -> Figure:
     """Draws which copy each task uses at each layer (paper, first figure).
 
     A column is a task's network with its input at the bottom; a row is a layer. The same colour and letter in a row
-    mean the same weights. A copy that only one task uses is pale.
+    mean the same weights. A copy that only one task uses is pale. Where a search has not decided, the cell fades with
+    the probability of its copy, and its letter has a question mark.
 
     Args:
         assignment: `(L, T)` int64.
@@ -37,10 +41,12 @@ def assignment_figure(
         task_names: T names.
         weights_per_layer: K_l for each of the L layers.
         title: The first line.
+        probabilities: `(L, T)` in [0, 1], that of the drawn copy; None: all are decided.
 
     Raises:
         ValueError: If the numbers of names do not fit the assignment.
     """
+    sure = np.ones(np.shape(assignment)) if probabilities is None else np.asarray(probabilities, np.float64)
     copies = np.asarray(assignment)
     check_names(copies.shape, layer_names, task_names, weights_per_layer)
     layers, tasks = copies.shape
@@ -60,10 +66,12 @@ def assignment_figure(
             axes.annotate(text, place, (-7, 0), textcoords="offset points", ha="right", va="center", **style)
         boxes = []
         for task, copy in enumerate(row):
-            colour = tint(copy_colour(copy), 1.0 if used[copy] > 1 else PALE)
+            open_choice = sure[layer, task] < DECIDED
+            strength = (1.0 if used[copy] > 1 else PALE) * (sure[layer, task] if open_choice else 1.0)
+            colour = tint(copy_colour(copy), strength)
             boxes.append(Rectangle((task, low), 1, _ROW, facecolor=colour, edgecolor="white", linewidth=1.5))
             axes.text(
-                *(task + 0.5, low + _ROW / 2, copy_letter(copy)),
+                *(task + 0.5, low + _ROW / 2, f"{copy_letter(copy)}{'?' * bool(open_choice)}"),
                 size=letter_size, weight="bold", ha="center", va="center_baseline", color=ink_on(colour),
             ).set_in_layout(False)  # fmt: skip
         axes.add_collection(PatchCollection(boxes, match_original=True))
@@ -75,6 +83,7 @@ def assignment_figure(
         title,
         "Same colour and letter in a row: the same weights.",
         "Pale: a copy that only one task uses.",
+        f"?: not decided (below {100 * DECIDED:.0f} %), the fainter the less likely." if (sure < DECIDED).any() else "",
         "The input enters at the bottom; output layers, never shared, are not drawn.",
     )
 

@@ -11,6 +11,7 @@ from lws_lightning.export.names import file_names
 from lws_lightning.export.task import ExportError, export_task
 from lws_lightning.methods import MultiTaskMethod, method_from_checkpoint
 from lws_lightning.parsing import ALL_TASKS
+from lws_lightning.run_summary import decisions_of
 
 __all__ = ["export"]
 
@@ -33,6 +34,8 @@ def export(options: argparse.Namespace) -> None:
         method = method_from_checkpoint(checkpoint, options.trust_network)
         tasks = _tasks(method, options.task)
         paths = _paths(method, tasks, options.format, options.out, checkpoint)
+        if (decisions := decisions_of(method)) is not None and not decisions.settled:
+            print(f"warning: the search has {decisions}; which weights the tasks share is partly chance")
         if method.data_record.preprocessing is None:
             print("note: the checkpoint does not describe the preprocessing of its images, so the files do not either")
         for task, path in zip(tasks, paths, strict=True):

@@ -77,6 +77,8 @@ def wilson_interval(error: float, images: int) -> tuple[float, float]:
     Returns:
         Both ends in percent, nan for an error that is not a number.
     """
+    if math.isnan(error):
+        return math.nan, math.nan
     if images == 0:
         return 0.0, 100.0
     rate, shrink = error / 100, _Z**2 / images

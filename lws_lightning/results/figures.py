@@ -209,7 +209,8 @@ def _assignment_picture(
 ) -> Picture:
     layers, sizes = run.layer_names, run.weights_per_layer
     title = f"Which tasks share weights: {row.letter}, seed {run.seed}"
-    figure = assignment_figure(assignment, layers, section.task_names, sizes, title)
+    likely = None if run.probabilities is None else [[max(task) for task in layer] for layer in run.probabilities]
+    figure = assignment_figure(assignment, layers, section.task_names, sizes, title, likely)
     distinct = "; ".join(f"{layer} {len(set(copies))}" for layer, copies in zip(layers, assignment, strict=True))
     caption = f"The final assignment of one run, seed {run.seed} of row {row.letter} ({folder_name(run.folder)})."
     size = f"{len(layers)} layers by {len(section.task_names)} tasks"
