@@ -75,6 +75,7 @@ class LearnedScheme(Scheme):
             raise ValueError(
                 f"critical_z must be a finite, non-negative number of standard deviations, but is {critical_z}."
             )
+        blueprint.require_several_tasks()
         network = blueprint.network(weights_per_layer)
         distribution = SearchDistribution(
             network.weights_per_layer, blueprint.num_tasks, min_probability, initial_probs, critical_z=critical_z

@@ -48,6 +48,15 @@ class Blueprint:
         """Names of the L learned layers."""
         return [layer.name for layer in self.base.learned_layers]
 
+    def require_several_tasks(self) -> None:
+        """Raises ValueError if there is only one task, with which nothing can be shared."""
+        if self.num_tasks < 2:
+            raise ValueError(
+                f"{self.task_names[0]!r} is the only task, so there is nothing to share, and this method would only make "
+                "its training slower. Use FixedSharing with sharing: none (--model FixedSharing --model.sharing none), "
+                "or give more tasks (data.tasks)."
+            )
+
     def all_learned(self) -> "Blueprint":
         """Returns a blueprint in which all layers are learned, none common."""
         layers = [dataclasses.replace(layer, learned=True) for layer in self.base.layers]
