@@ -52,8 +52,8 @@ class Blueprint:
         """Raises ValueError if there is only one task, with which nothing can be shared."""
         if self.num_tasks < 2:
             raise ValueError(
-                f"{self.task_names[0]!r} is the only task, so there is nothing to share. Use FixedSharing with sharing: "
-                "none (--model FixedSharing --model.sharing none), or give more tasks (data.tasks)."
+                f"{self.task_names[0]!r} is the only task, so there is nothing to share. Use FixedSharing with "
+                "sharing: none (--model FixedSharing --model.sharing none), or give more tasks (data.tasks)."
             )
 
     def all_learned(self) -> "Blueprint":
