@@ -67,8 +67,9 @@ def export_parser() -> CommandParser:
         description="Writes a task's own network as a model file that does not need this package.",
     )
     _add_checkpoint(parser, "the checkpoint, or a run folder")
-    parser.add_argument("--task", metavar="NAME", help=f"the task; {ALL_TASKS}: every task, unless one has that name")
-    parser.add_argument("--all_tasks", action="store_true", help="a file for each task")
+    tasks = parser.add_mutually_exclusive_group(required=True)
+    tasks.add_argument("--task", metavar="NAME", help=f"the task; {ALL_TASKS}: every task, unless one has that name")
+    tasks.add_argument("--all_tasks", action="store_true", help="a file for each task")
     parser.add_argument("--format", required=True, choices=EXPORT_FORMATS, help="the file format")
     parser.add_argument(
         "--out",

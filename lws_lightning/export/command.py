@@ -25,8 +25,6 @@ def export(options: argparse.Namespace) -> None:
     Raises:
         SystemExit: If nothing could be written; the message says why.
     """
-    if (options.task is None) == (not options.all_tasks):
-        raise SystemExit("lws export: give either --task NAME or --all_tasks.")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
         FORMATS[options.format].require_packages(options.format)  # before a large checkpoint is read
