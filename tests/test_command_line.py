@@ -80,7 +80,10 @@ def test_the_options_of_the_short_help_exist(lws, capsys):
         (("fit", "--config", LEARNED, "--model.lr", "x"), "--model.lr: Expected a <class 'float'>. Got value: x."),
         (("fit", LEARNED), "given with --config"),
         (("fit",), "--config FILE"),
-        (("export", "--checkpoint", "x", "--format", "pt2", "--ckpt_path", "x"), "there is no option --checkpoint."),
+        (
+            ("export", "--all_tasks", "--checkpoint", "x", "--format", "pt2", "--ckpt_path", "x"),
+            "there is no option --checkpoint.",
+        ),
         (("sweep", "--seeds", "3"), "required: CONFIG"),
     ],
 )
