@@ -28,6 +28,7 @@ SEARCH = {
     "weight_price": 0.0, "sampling": "independent", "initial_probs": None,
     "nes_batch": "own", "critical_z": 0.0,
 }  # fmt: skip
+OURS = ("quickstart", "demo", "image_folders")
 SIZES = {"dkl_mnist": 3, "cifar100": 20, "omniglot": 20}
 NES_LR = {"dkl_mnist": 1e-2, "cifar100": 1e-1, "omniglot": 1e-2}
 NAMES = {
@@ -93,11 +94,19 @@ def test_rows_have_the_papers_hyper_parameters(folder, network, sharing):
 
 def test_these_are_all_files():
     """So that none of them is without a test."""
-    ours = [f"{folder}/{name}" for folder in ("quickstart", "demo", "image_folders") for name in ("learned", "full", "none")]
+    ours = [
+        f"{folder}/{name}" for folder in ("quickstart", "demo", "image_folders") for name in ("learned", "full", "none")
+    ]
     assert sorted(ROWS) == sorted(["/".join((f, f"{n}_{s}")) for f, n, s in PAPERS_ROWS] + ours)
     assert {name for _, *overlays in OTHER_METHODS for name in overlays} == {f"methods/{name}" for name in METHODS}
     assert {path.stem for path in (CONFIGS / "options").glob("*.yaml")} == {"training_plus", "learned_plus", "trunk"}
-    assert {path.parent.name for path in CONFIGS.rglob("*.yaml")} == {*DATA, "quickstart", "demo", "image_folders", *OVERLAYS}
+    assert {path.parent.name for path in CONFIGS.rglob("*.yaml")} == {
+        *DATA,
+        "quickstart",
+        "demo",
+        "image_folders",
+        *OVERLAYS,
+    }
 
 
 def given_in(name):

@@ -100,3 +100,24 @@ def test_python_gets_the_exception(quiet_trainer):
     data = digits()
     with pytest.raises(ValueError, match="clip_grad_norm"):
         quiet_trainer(gradient_clip_val=1.0, max_steps=1).fit(fixed(data), datamodule=data)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "LearnedWeightSharing",
+        "UndirectedSharing --model.then full",
+        "RoutingNetworks",
+        "FullyAdaptiveSharing --model.branching_part 0.5",
+    ],
+)
+def test_one_task_alone_cannot_share(lws, method):
+    name, *options = method.split()
+    command = ("--model", name, *options, "--model.network", "digits_convnet", "--data.tasks", "[upright_digit]")
+    with pytest.raises(SystemExit, match=r"lws fit: 'upright_digit' is the only task, .*sharing: none"):
+        lws("fit", "--data", "Digits", *command, "--trainer.max_steps", 2, *QUIET)
+
+
+def test_one_task_alone_is_trained_without_sharing(lws):
+    alone = ("--data.tasks", "[upright_digit]", "--model", "FixedSharing", "--model.sharing", "none")
+    lws("fit", "--config", CONFIGS / "quickstart/learned.yaml", *alone, "--trainer.max_steps", 2, *QUIET)

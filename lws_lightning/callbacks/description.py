@@ -7,7 +7,14 @@ from lightning.pytorch import Trainer
 
 from lws_lightning.callbacks.environment import data_digest, hardware, versions
 from lws_lightning.methods import MultiTaskMethod
-from lws_lightning.records import TRAINER_OPTIONS, Identity, Run, default_options, options_to_json
+from lws_lightning.records import (
+    TRAINER_OPTIONS,
+    Identity,
+    Run,
+    default_options,
+    options_to_json,
+    probabilities_by_copy,
+)
 from lws_lightning.search import SearchDistribution
 
 __all__ = ["describe_run", "identity_of"]
@@ -85,5 +92,5 @@ def _probabilities(
     """
     if distribution is None:
         return None
-    by_layer = zip(distribution.probs.double().tolist(), weights_per_layer, strict=True)
-    return [[[float(f"{value:.6g}") for value in task[:size]] for task in tasks] for tasks, size in by_layer]
+    layers = probabilities_by_copy(distribution.probs.double().tolist(), weights_per_layer)
+    return [[[float(f"{value:.6g}") for value in task] for task in layer] for layer in layers]

@@ -24,15 +24,12 @@ from lws_lightning.records import (
     Run,
     Status,
     changed_options,
-    claimed_folder,
     curve_to_csv,
     find_run,
     insert_row,
     mark_failed_in_place,
-    overwrite_refusal,
-    release_folder,
-    run_folder,
 )
+from lws_lightning.run_folders import claimed_folder, overwrite_refusal, release_folder, run_folder
 
 __all__ = ["RunRecord"]
 

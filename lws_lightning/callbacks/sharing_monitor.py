@@ -20,7 +20,8 @@ from lws_lightning.drawing import (
     probabilities_figure,
 )
 from lws_lightning.methods import MultiTaskMethod
-from lws_lightning.records import BestEffortWriter, is_dry_run, run_folder
+from lws_lightning.records import BestEffortWriter
+from lws_lightning.run_folders import is_dry_run, run_folder
 
 __all__ = ["SharingMonitor"]
 
@@ -123,7 +124,8 @@ def _figures(module: MultiTaskMethod) -> dict[str, Figure]:
     names = module.layer_names, module.task_names, module.weights_per_layer
     figures = {}
     if len(module.assignment):
-        figures["assignment"] = assignment_figure(module.assignment, *names)
+        likely = None if module.distribution is None else module.distribution.probs.amax(-1)
+        figures["assignment"] = assignment_figure(module.assignment, *names, probabilities=likely)
     if module.distribution is not None:
         figures["probabilities"] = probabilities_figure(module.distribution.probs, *names)
         if len(module.task_names) > 1:

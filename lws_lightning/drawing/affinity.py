@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from torch import Tensor
+from numpy.typing import ArrayLike, NDArray
 
 from lws_lightning.drawing.matrix import MAX_NUMBERS, draw_panels, name_size
 from lws_lightning.drawing.sheet import upright_if_crowded
@@ -17,7 +17,7 @@ _MAX_TASKS_WITH_LAYERS = 24  # with more tasks the panels of layers are illegibl
 _MAX_TASKS_WITH_NUMBERS = 8
 
 
-def affinity_of_probabilities(probs: Tensor) -> Tensor:
+def affinity_of_probabilities(probs: ArrayLike) -> NDArray[np.float64]:
     """Returns the probability that two tasks use the same copy in an assignment drawn from the search distribution.
 
     The choices of two tasks are independent, so it is the sum over copies of the product of both probabilities. The
@@ -27,22 +27,25 @@ def affinity_of_probabilities(probs: Tensor) -> Tensor:
         probs: `(L, T, max K)`; each `probs[l, t]` sums to 1, padding beyond K_l is 0.
 
     Returns:
-        `(L, T, T)` float64 on the CPU, symmetric, in [0, 1] up to the rounding of `probs`.
+        `(L, T, T)` float64, symmetric, in [0, 1] up to the rounding of `probs`.
     """
-    values = probs.detach().double().cpu()
-    affinity = values @ values.transpose(1, 2)
-    affinity.diagonal(dim1=1, dim2=2).fill_(1.0)
+    values = np.asarray(probs, np.float64)
+    affinity: NDArray[np.float64] = np.einsum("ltk,luk->ltu", values, values)
+    tasks = np.arange(values.shape[1])
+    affinity[:, tasks, tasks] = 1.0
     return affinity
 
 
-def affinity_of_assignment(assignment: Tensor) -> Tensor:
+def affinity_of_assignment(assignment: ArrayLike) -> NDArray[np.float64]:
     """Returns which tasks use the same copy: `(L, T, T)` float64, 1 or 0, for an assignment `(L, T)` int64."""
-    return (assignment[:, :, None] == assignment[:, None, :]).double()
+    copies = np.asarray(assignment)
+    same: NDArray[np.float64] = (copies[:, :, None] == copies[:, None, :]).astype(np.float64)
+    return same
 
 
 @literal_text()
 def affinity_figure(
-    affinity: Tensor,
+    affinity: ArrayLike,
     layer_names: Sequence[str],
     task_names: Sequence[str],
     title: str = "How likely two tasks share a layer",
@@ -64,14 +67,14 @@ def affinity_figure(
     Raises:
         ValueError: If the numbers of names do not fit the affinity, or there are fewer than two tasks.
     """
+    values = np.asarray(affinity, np.float64)
     layers, tasks = len(layer_names), len(task_names)
-    if tuple(affinity.shape) != (layers, tasks, tasks) or layers < 1 or tasks < 2:
+    if values.shape != (layers, tasks, tasks) or layers < 1 or tasks < 2:
         raise ValueError(
-            f"{layers} layer names and {tasks} task names do not fit an affinity of the shape {tuple(affinity.shape)}; "
+            f"{layers} layer names and {tasks} task names do not fit an affinity of the shape {values.shape}; "
             "at least two tasks are needed."
         )
     with_layers = layers > 1 and tasks <= _MAX_TASKS_WITH_LAYERS
-    values = affinity.detach().double().cpu().numpy()
     matrices = [values.mean(0), *values] if with_layers else [values.mean(0)]
     titles = ["mean over layers"] * (layers > 1) + [shorten(name, 20) for name in layer_names]
     cell = _cell(tasks)

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from torch import Tensor
+from numpy.typing import ArrayLike
 
 from lws_lightning.drawing.assignment import check_names
 from lws_lightning.drawing.matrix import MAX_NUMBERS, draw_panels
@@ -15,7 +16,7 @@ __all__ = ["probabilities_figure"]
 
 @literal_text()
 def probabilities_figure(
-    probs: Tensor,
+    probs: ArrayLike,
     layer_names: Sequence[str],
     task_names: Sequence[str],
     weights_per_layer: Sequence[int],
@@ -33,7 +34,7 @@ def probabilities_figure(
     Raises:
         ValueError: If the numbers of names do not fit the probabilities.
     """
-    values = probs.detach().double().cpu().numpy()
+    values = np.asarray(probs, np.float64)
     check_names(values.shape[:2], layer_names, task_names, weights_per_layer)
     cells = len(task_names) * max(weights_per_layer)
     cell, number_size = (0.42, 9) if cells <= 100 else (0.3, 7) if cells <= MAX_NUMBERS else (0.21, 0)

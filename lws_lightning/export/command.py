@@ -10,22 +10,21 @@ from lws_lightning.export.formats import FORMATS, MissingPackageError
 from lws_lightning.export.names import file_names
 from lws_lightning.export.task import ExportError, export_task
 from lws_lightning.methods import MultiTaskMethod, method_from_checkpoint
+from lws_lightning.parsing import ALL_TASKS
+from lws_lightning.run_summary import decisions_of
 
 __all__ = ["export"]
 
-_ALL = "all"
 
-
-def export(arguments: Sequence[str]) -> None:
+def export(options: argparse.Namespace) -> None:
     """Runs `lws export`: writes the networks of one or all tasks of a checkpoint as stand-alone model files.
 
+    Args:
+        options: Those of `export_parser`.
+
     Raises:
-        SystemExit: If the arguments are wrong, or nothing could be written; the message says why.
+        SystemExit: If nothing could be written; the message says why.
     """
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if (options.task is None) == (not options.all_tasks):
-        parser.error("give either --task NAME or --all_tasks")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
         FORMATS[options.format].require_packages(options.format)  # before a large checkpoint is read
@@ -33,6 +32,8 @@ def export(arguments: Sequence[str]) -> None:
         method = method_from_checkpoint(checkpoint, options.trust_network)
         tasks = _tasks(method, options.task)
         paths = _paths(method, tasks, options.format, options.out, checkpoint)
+        if (decisions := decisions_of(method)) is not None and not decisions.settled:
+            print(f"warning: the search has {decisions}; which weights the tasks share is partly chance")
         if method.data_record.preprocessing is None:
             print("note: the checkpoint does not describe the preprocessing of its images, so the files do not either")
         for task, path in zip(tasks, paths, strict=True):
@@ -48,31 +49,8 @@ def export(arguments: Sequence[str]) -> None:
         raise SystemExit(f"lws export: {error}") from error
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "lws export",
-        description="Writes a task's own network as a model file that does not need this package.",
-    )
-    parser.add_argument("--ckpt_path", required=True, metavar="FILE", help="the checkpoint, or a run folder")
-    parser.add_argument("--task", metavar="NAME", help=f"the task; {_ALL}: every task, unless one has that name")
-    parser.add_argument("--all_tasks", action="store_true", help="a file for each task")
-    parser.add_argument("--format", required=True, choices=list(FORMATS), help="the file format")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="PATH",
-        help="the file, or a folder for it; with several tasks the folder. Default: exported/ in the run's folder",
-    )
-    parser.add_argument(
-        "--trust_network",
-        action="store_true",
-        help="let the checkpoint name code to import (network: package.module:f)",
-    )
-    return parser
-
-
 def _tasks(method: MultiTaskMethod, name: str | None) -> list[int]:
-    if name is None or (name == _ALL and _ALL not in method.task_names):
+    if name is None or (name == ALL_TASKS and ALL_TASKS not in method.task_names):
         return list(range(len(method.task_names)))
     return [method.task_index(name)]
 

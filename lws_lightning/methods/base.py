@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lws_lightning.batches import EvaluationBatch, PredictionBatch, StepBatch
 from lws_lightning.methods.arguments import CapturesArguments
+from lws_lightning.methods.checkpoint_io import save_checkpoints_atomically
 from lws_lightning.methods.checks import (
     check_copies,
     check_input,
@@ -38,13 +39,8 @@ from lws_lightning.networks import (
     read_network_input,
 )
 from lws_lightning.randomness import resolve_seed
-from lws_lightning.records import (
-    Evaluation,
-    claim_folder,
-    has_output_location,
-    options_to_json,
-    save_checkpoints_atomically,
-)
+from lws_lightning.records import Evaluation, options_to_json
+from lws_lightning.run_folders import claim_folder, has_output_location
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import Copies, RunningStats, TaskNetworks, frozen_tensors
 from lws_lightning.training import (

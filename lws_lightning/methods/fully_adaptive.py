@@ -28,6 +28,7 @@ class FullyAdaptiveScheme(Scheme):
             raise ValueError(f"branch_cost must not be negative, but is {branch_cost}.")
         if affinity_steps < 1:
             raise ValueError(f"affinity_steps must be at least 1, but is {affinity_steps}.")
+        blueprint.require_several_tasks()
         network = blueprint.network(blueprint.num_tasks)
         super().__init__(network, TaskTree(network.weights_per_layer, blueprint.num_tasks))
         self.branching_part, self.branch_cost, self.affinity_steps = branching_part, branch_cost, affinity_steps

@@ -11,11 +11,13 @@ from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.checks import check_populations
 from lws_lightning.methods.scheme import Blueprint, Design, Scheme
 from lws_lightning.randomness import generator_for
+from lws_lightning.records import DECIDED
 from lws_lightning.search import (
     Sampling,
     SearchDistribution,
     drift_half_life,
     false_alarm_probability,
+    fastest_decision,
     marginal_parameters,
     rank_utilities,
     shared_parameters,
@@ -70,6 +72,7 @@ class LearnedScheme(Scheme):
             raise ValueError(
                 f"critical_z must be a finite, non-negative number of standard deviations, but is {critical_z}."
             )
+        blueprint.require_several_tasks()
         network = blueprint.network(weights_per_layer)
         distribution = SearchDistribution(
             network.weights_per_layer, blueprint.num_tasks, min_probability, initial_probs, critical_z=critical_z
@@ -82,8 +85,14 @@ class LearnedScheme(Scheme):
         self.nes_batch: NesBatch = nes_batch
 
     def begin(self, steps: float) -> list[str]:
-        """Warns if pi converges within the run by drift, whatever the losses."""
+        """Warns if pi converges within the run by drift, whatever the losses, or cannot converge at all."""
         samples = self.nes_samples if self.nes_batch == "own" else self.sgd_samples
+        least = self._fewest_steps(samples)
+        if steps < least < float("inf"):
+            return [
+                f"With nes_lr {self.nes_lr:g} the search cannot decide in this run: even if only one choice mattered, "
+                f"it would take about {least:,.0f} steps, and this run has {steps:,.0f}. Train longer or raise nes_lr."
+            ]
         half_life = drift_half_life(samples, self.nes_lr, self.sampling)
         if not half_life < steps < float("inf"):
             return []
@@ -95,6 +104,17 @@ class LearnedScheme(Scheme):
             f"diversity of pi in about {half_life:,.0f} steps, and this run has {steps:,.0f}. A smaller nes_lr "
             "gives the losses more weight."
         ]
+
+    def _fewest_steps(self, samples: int) -> float:
+        """Returns the steps that the most open choice of a copy takes to be decided, at the fastest.
+
+        With `critical_z`, pi moves by whole sums of gradients, which can be faster: 0.
+        """
+        choices = self.distribution.probs[torch.tensor(self.distribution.weights_per_layer) > 1]
+        if not len(choices) or self.critical_z > 0:
+            return 0.0
+        steps = fastest_decision(float(choices.amax(-1).min()), DECIDED, self.nes_lr)
+        return steps * (1 - 1 / samples) if self.sampling == "systematic" else steps
 
     def step(self, update: WeightUpdate, batch: StepBatch) -> dict[str, Tensor]:
         """Makes one NES step and one Adam step, each on its own batch."""

@@ -37,6 +37,7 @@ class RoutingScheme(Scheme):
             raise ValueError(f"average_rate must be in (0, 1], the weight of the newest return, but is {average_rate}.")
         if not 0 <= collaboration <= 1:
             raise ValueError(f"collaboration must be in [0, 1], like the paper's rho, but is {collaboration}.")
+        blueprint.require_several_tasks()
         network = blueprint.network(weights_per_layer)
         policy = RoutingPolicy(network.weights_per_layer, blueprint.num_tasks, min_probability, initial_probs)
         super().__init__(network, policy)

@@ -52,6 +52,14 @@ class Blueprint:
         """Names of the L learned layers."""
         return [layer.name for layer in self.base.learned_layers]
 
+    def require_several_tasks(self) -> None:
+        """Raises ValueError if there is only one task, with which nothing can be shared."""
+        if self.num_tasks < 2:
+            raise ValueError(
+                f"{self.task_names[0]!r} is the only task, so there is nothing to share. Use FixedSharing with "
+                "sharing: none (--model FixedSharing --model.sharing none), or give more tasks (data.tasks)."
+            )
+
     def all_learned(self) -> "Blueprint":
         """Returns a blueprint in which all layers are learned, none common except frozen ones."""
         layers = [dataclasses.replace(layer, learned=layer.learned or not layer.frozen) for layer in self.base.layers]

@@ -39,6 +39,7 @@ class UndirectedScheme(Scheme):
         if not 0 <= undirected_part <= 1:
             raise ValueError(f"undirected_part must be in [0, 1], a fraction of the run, but is {undirected_part}.")
         check_populations(nes_samples, sgd_samples, nes_lr, sampling)
+        blueprint.require_several_tasks()
         network = blueprint.network(weights_per_layer)
         draws = SearchDistribution(network.weights_per_layer, blueprint.num_tasks, min_probability)
         super().__init__(network, draws if then == "chance" else None)

@@ -1,5 +1,6 @@
 """The command `lws predict`."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,32 +12,29 @@ from torch.utils.data import DataLoader
 from lws_lightning.checkpoints import find_checkpoint
 from lws_lightning.data import count_unread
 from lws_lightning.methods import MultiTaskMethod, method_from_checkpoint
+from lws_lightning.parsing import ALL_TASKS, SOME_BROKEN
 from lws_lightning.predict.images import ImageFiles, decoder_for, find_images
 from lws_lightning.predict.writer import PredictionWriter
 
-__all__ = ["SOME_BROKEN", "predict"]
+__all__ = ["predict"]
 
-SOME_BROKEN = 3
-"""The exit status if the file is written, but some images could not be read."""
-
-_ALL = "all"
 _TRAINER_DEFAULTS = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "devices": 1}
 
 
-def predict(arguments: Sequence[str]) -> None:
+def predict(options: argparse.Namespace, trainer_arguments: Sequence[str]) -> None:
     """Runs `lws predict`: writes class probabilities of image files to a CSV file.
 
     The checkpoint has all that is needed: the networks, the preprocessing, the names of tasks and classes.
 
+    Args:
+        options: Those of `predict_parser`.
+        trainer_arguments: Options of the Trainer, as on the command line.
+
     Raises:
         SystemExit: With a message if nothing could be written; with the status 3 if some images could not be read.
     """
-    parser = _parser()
-    options = parser.parse_args(list(arguments))
+    trainer_options = _trainer_options(trainer_arguments)
     try:
-        # jsonargparse 4.49 renamed `instantiate_classes`.
-        instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
-        trainer_options = dict(instantiate(options).trainer)
         method = method_from_checkpoint(find_checkpoint(options.ckpt_path), options.trust_network)
         tasks = _tasks(method, options.task)
         writer = PredictionWriter(options.out, method.task_names, method.data_record.class_names, options.top_k)
@@ -70,38 +68,17 @@ def predict(arguments: Sequence[str]) -> None:
         raise SystemExit(SOME_BROKEN)
 
 
-def _parser() -> LightningArgumentParser:
-    parser = LightningArgumentParser(
-        prog="lws predict",
-        description="Writes class probabilities of image files into a CSV file (task, file, class, probability). "
-        f"Exit status {SOME_BROKEN}: some images could not be read; they are named, and the others are written.",
-    )
-    parser.add_argument(
-        "--ckpt_path",
-        type=str,
-        required=True,
-        help="the checkpoint, or a run folder; nothing else of the run is needed",
-    )
-    parser.add_argument(
-        "--images", type=str, nargs="+", required=True, help="files, folders (searched at any depth) and patterns"
-    )
-    parser.add_argument("--out", type=str, default="predictions.csv", help="the CSV file")
-    parser.add_argument("--task", type=str, nargs="+", default=[_ALL], help=f"names of tasks; {_ALL}: every task")
-    parser.add_argument("--top_k", type=int, default=1, help="number of classes, most likely first")
-    parser.add_argument("--batch_size", type=int, default=64, help="images computed at once")
-    parser.add_argument("--num_workers", type=int, default=0, help="processes that read images")
-    parser.add_argument(
-        "--trust_network",
-        action="store_true",
-        help="let the checkpoint name code to import (network: package.module:f)",
-    )
+def _trainer_options(arguments: Sequence[str]) -> dict[str, Any]:
+    parser = LightningArgumentParser(prog="lws predict")
     parser.add_lightning_class_args(Trainer, "trainer")
     parser.set_defaults({f"trainer.{name}": value for name, value in _TRAINER_DEFAULTS.items()})
-    return parser
+    # jsonargparse 4.49 renamed `instantiate_classes`.
+    instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
+    return dict(instantiate(parser.parse_args(list(arguments))).trainer)
 
 
 def _tasks(method: MultiTaskMethod, names: Sequence[str]) -> list[int]:
-    if list(names) == [_ALL] and _ALL not in method.task_names:
+    if list(names) == [ALL_TASKS] and ALL_TASKS not in method.task_names:
         return list(range(len(method.task_names)))
     return list(dict.fromkeys(method.task_index(name) for name in names))
 

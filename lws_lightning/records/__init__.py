@@ -1,19 +1,9 @@
-"""What a run leaves in its folder: the record and the curve, and atomic writing."""
+"""What a run leaves in its folder: the record and the curve, and atomic writing; without torch and Lightning."""
 
-from lws_lightning.records.checkpoints import save_checkpoints_atomically
 from lws_lightning.records.curve import CurveRow, curve_from_csv, curve_to_csv, insert_row
-from lws_lightning.records.evaluation import Evaluation, TaskEvaluation
+from lws_lightning.records.decisions import DECIDED, Decisions, probabilities_by_copy
+from lws_lightning.records.evaluation import Evaluation, TaskEvaluation, wilson_interval
 from lws_lightning.records.files import BestEffortWriter, mark_failed_in_place, write_atomically
-from lws_lightning.records.folder import (
-    claim_folder,
-    claimed_folder,
-    fixed_folder,
-    has_output_location,
-    is_dry_run,
-    overwrite_refusal,
-    release_folder,
-    run_folder,
-)
 from lws_lightning.records.identity import (
     TRAINER_OPTIONS,
     Identity,
@@ -35,10 +25,12 @@ from lws_lightning.records.run import (
 )
 
 __all__ = [
+    "DECIDED",
     "RECORD_FILE",
     "TRAINER_OPTIONS",
     "BestEffortWriter",
     "CurveRow",
+    "Decisions",
     "Evaluation",
     "Hardware",
     "Identity",
@@ -49,24 +41,17 @@ __all__ = [
     "Status",
     "TaskEvaluation",
     "changed_options",
-    "claim_folder",
-    "claimed_folder",
     "curve_from_csv",
     "curve_to_csv",
     "default_options",
     "find_run",
-    "fixed_folder",
-    "has_output_location",
     "insert_row",
-    "is_dry_run",
     "load_runs",
     "mark_failed_in_place",
     "options_to_json",
-    "overwrite_refusal",
+    "probabilities_by_copy",
     "read_run",
-    "release_folder",
-    "run_folder",
-    "save_checkpoints_atomically",
     "to_json_value",
+    "wilson_interval",
     "write_atomically",
 ]

@@ -1,10 +1,9 @@
 """Atomic and best-effort writing of files."""
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-
-from lightning.pytorch.utilities import rank_zero_warn
 
 __all__ = ["BestEffortWriter", "mark_failed_in_place", "write_atomically"]
 
@@ -74,7 +73,8 @@ class BestEffortWriter:
             write_atomically(path, content() if callable(content) else content)
         except OSError as error:
             if not self.failed:
-                rank_zero_warn(f"{self.description} cannot be written to {path.parent} ({error}). The run continues.")
+                text = f"{self.description} cannot be written to {path.parent} ({error}). The run continues."
+                warnings.warn(text, stacklevel=2)
             self.failed = True
             return False
         return True

@@ -9,9 +9,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
-import numpy as np
-import torch
-
 __all__ = ["Record", "to_json_value"]
 
 _MAX_NUMBERS = 1000
@@ -50,11 +47,9 @@ def to_json_value(value: Any) -> Any:
         return value.name
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, np.generic | np.ndarray | torch.Tensor):
-        count = value.numel() if isinstance(value, torch.Tensor) else value.size
-        return (
-            to_json_value(value.tolist()) if count <= _MAX_NUMBERS else f"{type(value).__name__} {tuple(value.shape)}"
-        )
+    if hasattr(value, "tolist") and not isinstance(value, type):  # of NumPy or torch, which are not imported for this
+        small = math.prod(value.shape) <= _MAX_NUMBERS
+        return to_json_value(value.tolist()) if small else f"{type(value).__name__} {tuple(value.shape)}"
     if isinstance(value, Record):
         return value.to_json()
     if isinstance(value, Mapping):

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from lws_lightning.records.decisions import Decisions
 from lws_lightning.records.evaluation import Evaluation
 from lws_lightning.records.identity import Identity
-from lws_lightning.records.json_values import Record
+from lws_lightning.records.json_values import Record, to_json_value
 from lws_lightning.walking import walk
 
 __all__ = ["RECORD_FILE", "Hardware", "InferenceCost", "Latency", "Run", "Status", "find_run", "load_runs", "read_run"]
@@ -140,9 +141,14 @@ class Run(Record):
         evaluation = self.test or self.evaluation
         return None if evaluation is None else evaluation.error
 
+    @property
+    def decisions(self) -> Decisions | None:
+        """How far the search has come, None without a search."""
+        return Decisions.of(self.probabilities)
+
     def to_json(self) -> dict[str, Any]:
-        """Returns the format and all fields except the folder."""
-        values = {"format": _FORMAT, **super().to_json()}
+        """Returns the format, all fields except the folder, and the decisions for readers of the file."""
+        values = {"format": _FORMAT, **super().to_json(), "decisions": to_json_value(self.decisions)}
         del values["folder"]
         return values
 

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
 
 from lws_lightning.drawing import affinity_of_assignment, affinity_of_probabilities
 from lws_lightning.records import Run
@@ -103,7 +100,7 @@ def row_affinity(section: Section, row: Row) -> Affinity | None:
     runs = tuple(run for run, _ in run_assignments)
     layers = tuple(runs[0].layer_names)
     assignments = [assignment for _, assignment in run_assignments]
-    shares = np.mean([affinity_of_assignment(torch.tensor(a)).numpy() for a in assignments], axis=0)
+    shares = np.mean([affinity_of_assignment(a) for a in assignments], axis=0)
     probabilities = [affinity for affinity in map(_distribution_affinity, runs) if affinity is not None]
     mean = np.mean(probabilities, axis=0) if len(probabilities) == len(runs) else None
     # All runs of a row have the same K_l, which is an option.
@@ -186,6 +183,9 @@ def task_order(affinity: Affinity) -> list[int]:
     tasks = len(affinity.tasks)
     if tasks <= _MAX_UNORDERED:
         return list(range(tasks))
+    from scipy.cluster.hierarchy import leaves_list, linkage  # takes a third of a second to import
+    from scipy.spatial.distance import squareform
+
     distances = 1 - affinity.shares.mean(0)
     np.fill_diagonal(distances, 0.0)
     return [int(task) for task in leaves_list(linkage(squareform(distances, checks=False), "average"))]
@@ -215,5 +215,4 @@ def _distribution_affinity(run: Run) -> Numbers | None:
         return None
     size = max(len(task) for layer in run.probabilities for task in layer)
     padded = [[[*task, *[0.0] * (size - len(task))] for task in layer] for layer in run.probabilities]
-    affinity: Numbers = affinity_of_probabilities(torch.tensor(padded, dtype=torch.float64)).numpy()
-    return affinity
+    return affinity_of_probabilities(padded)

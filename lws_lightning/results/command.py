@@ -1,6 +1,5 @@
 """The command `lws report`."""
 
-import argparse
 import os
 import sys
 import warnings
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from lws_lightning.parsing import CommandParser
 from lws_lightning.records import load_runs
 from lws_lightning.results.document import print_blocks
 from lws_lightning.results.report import make_report
@@ -24,7 +24,7 @@ def report(arguments: Sequence[str]) -> None:
     Raises:
         SystemExit: If there is no run, or the report cannot be written.
     """
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "lws report",
         description="Prints a table of the runs found in some folders, and tests whether learned sharing is better.",
     )

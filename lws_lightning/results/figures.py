@@ -9,7 +9,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import torch
 from matplotlib.figure import Figure
 
 from lws_lightning.drawing import affinity_figure, assignment_figure, picture_png, picture_svg
@@ -210,7 +209,8 @@ def _assignment_picture(
 ) -> Picture:
     layers, sizes = run.layer_names, run.weights_per_layer
     title = f"Which tasks share weights: {row.letter}, seed {run.seed}"
-    figure = assignment_figure(torch.tensor(assignment), layers, section.task_names, sizes, title)
+    likely = None if run.probabilities is None else [[max(task) for task in layer] for layer in run.probabilities]
+    figure = assignment_figure(assignment, layers, section.task_names, sizes, title, likely)
     distinct = "; ".join(f"{layer} {len(set(copies))}" for layer, copies in zip(layers, assignment, strict=True))
     caption = f"The final assignment of one run, seed {run.seed} of row {row.letter} ({folder_name(run.folder)})."
     size = f"{len(layers)} layers by {len(section.task_names)} tasks"
@@ -222,7 +222,7 @@ def _affinity_picture(section: Section, affinity: Affinity) -> Picture:
     row, runs = affinity.row, len(affinity.runs)
     order = task_order(affinity)
     names = [affinity.tasks[task] for task in order]
-    ordered = torch.from_numpy(affinity.shares[:, order][:, :, order])
+    ordered = affinity.shares[:, order][:, :, order]
     where = f"{section.title}, {row.network}: {row.letter} {row.label}, n = {runs}"
     seeds = f"{runs} seed{'s' * (runs != 1)}"
     figure = affinity_figure(ordered, affinity.layers, names, f"How often two tasks share a layer, {seeds}", where)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from lws_lightning.drawing import copy_letter
-from lws_lightning.records import Run
+from lws_lightning.records import DECIDED, Run
 from lws_lightning.results.rows import Key, LeftOut, Member, Row, Section, seeds_text, training_differences
 
 __all__ = ["Source", "group_runs"]
@@ -175,10 +175,25 @@ def _notes(rows: Sequence[Row]) -> list[str]:
         for cause, steps in sorted(stops.items()):
             steps_text = ", ".join(f"{step:,}" for step in sorted(steps))
             notes.append(f"Row {row.letter}: {len(steps)} stopped early, by {cause}, at step {steps_text}.")
+        notes += _settling_note(row)
         if row.diverged:
             seeds = seeds_text(run.seed for run in row.diverged)
             notes.append(f"Row {row.letter}: {len(row.diverged)} diverged, the error is not a number (seed {seeds}).")
     return notes
+
+
+def _settling_note(row: Row) -> list[str]:
+    """Says how many runs of a row ended before their search had decided."""
+    decisions = [run.decisions for run in row.runs]
+    opened = [each for each in decisions if each is not None and not each.settled]
+    if not opened:
+        return []
+    choices, undecided = sum(each.choices for each in opened), sum(each.undecided for each in opened)
+    share = f"{100 * undecided / choices:.0f} % of their choices of a copy"
+    return [
+        f"Row {row.letter}: the search of {len(opened)} of {len(row.runs)} runs has not settled ({share} are below a "
+        f"probability of {DECIDED}), so which weights their tasks share is partly chance."
+    ]
 
 
 def _training_note(network: str, rows: Sequence[Row]) -> str:

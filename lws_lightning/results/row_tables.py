@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from lws_lightning.results.rows import Member, Row, Section, deviation
+from lws_lightning.results.rows import Member, Row, Section, deviation, training_differences
 from lws_lightning.results.table import Column, Table
 
 __all__ = ["cost_table", "error_table", "foot_notes", "row_table", "run_table"]
@@ -124,6 +124,7 @@ def _marks(section: Section) -> dict[str, str]:
 
 
 def _origin_columns(section: Section) -> list[Column[Row]]:
+    training = _training_texts(section)
     return [
         Column("row", lambda row: row.letter, "row", text=True),
         Column("data", lambda row: section.data),
@@ -131,7 +132,19 @@ def _origin_columns(section: Section) -> list[Column[Row]]:
         Column("network", lambda row: row.network, "network", text=True),
         Column("method", lambda row: row.method),
         Column("options", _options_text),
+        Column("training", lambda row: training[row.letter]),
     ]
+
+
+def _training_texts(section: Section) -> dict[str, str]:
+    """Returns the row's values of the training options in which any rows of its network differ, by letter."""
+    texts: dict[str, list[str]] = {row.letter: [] for row in section.rows}
+    for network in section.networks:
+        rows = [row for row in section.rows if row.network == network]
+        for name, values in training_differences(rows).items():
+            for row, value in zip(rows, values, strict=True):
+                texts[row.letter].append(f"{name}={'none' if value is None else value}")
+    return {letter: ", ".join(values) for letter, values in texts.items()}
 
 
 def _options_text(row: Row) -> str:

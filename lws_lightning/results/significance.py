@@ -116,19 +116,19 @@ def mann_whitney(less: Sequence[float], than: Sequence[float]) -> tuple[float, f
     Raises:
         ValueError: If a value is not finite or a sample is empty.
     """
-    from scipy.stats import mannwhitneyu, rankdata  # takes a second to import
-
     values = [*less, *than]
     if not less or not than or not all(map(math.isfinite, values)):
         raise ValueError("Both samples need values, all of them finite.")
-    small = max(len(less), len(than)) <= _MAX_EXACT
-    tied = len(set(values)) < len(values)
-    if small and tied:
-        doubled = [round(2 * rank) for rank in rankdata(values)]  # mean ranks are multiples of 1/2
+    if max(len(less), len(than)) <= _MAX_EXACT:
+        # Twice the mean ranks, which are multiples of 1/2.
+        doubled = [sum((other < value) + (other <= value) for other in values) + 1 for value in values]
         surplus = sum(doubled[: len(less)]) - len(less) * (len(less) + 1)
-        return surplus / 2, _share_of_small_sums(doubled, len(less)), EXACT_TIES
-    result = mannwhitneyu(less, than, alternative="less", method="exact" if small else "asymptotic")
-    return float(result.statistic), float(result.pvalue), EXACT if small else NORMAL
+        tied = len(set(values)) < len(values)
+        return surplus / 2, _share_of_small_sums(doubled, len(less)), EXACT_TIES if tied else EXACT
+    from scipy.stats import mannwhitneyu  # takes a second to import
+
+    result = mannwhitneyu(less, than, alternative="less", method="asymptotic")
+    return float(result.statistic), float(result.pvalue), NORMAL
 
 
 def _share_of_small_sums(ranks: Sequence[int], size: int) -> float:

@@ -2,7 +2,12 @@
 
 from lws_lightning.search.branching import difficulty_agreement
 from lws_lightning.search.distribution import Sampling, SearchDistribution
-from lws_lightning.search.fitness import drift_half_life, false_alarm_probability, rank_utilities
+from lws_lightning.search.fitness import (
+    drift_half_life,
+    false_alarm_probability,
+    fastest_decision,
+    rank_utilities,
+)
 from lws_lightning.search.policy import RoutingPolicy
 from lws_lightning.search.price import marginal_parameters, shared_parameters
 from lws_lightning.search.tree import TaskTree
@@ -15,6 +20,7 @@ __all__ = [
     "difficulty_agreement",
     "drift_half_life",
     "false_alarm_probability",
+    "fastest_decision",
     "marginal_parameters",
     "rank_utilities",
     "shared_parameters",

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from lws_lightning.parsing import CommandParser
 from lws_lightning.records import find_run
 from lws_lightning.sweep.cluster import run_on_cluster
 from lws_lightning.sweep.display import Display
@@ -91,7 +92,7 @@ def _print_summary(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: P
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "lws sweep",
         usage="lws sweep CONFIG... [--config OVERLAY ...] [--seeds 0-9] [--jobs N] [--out DIR] [--cluster slurm] "
         "[--any.option VALUE ...]",

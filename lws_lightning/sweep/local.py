@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import torch
-
 from lws_lightning.sweep.display import Display
 from lws_lightning.sweep.outcome import LOG_FILE, Outcome, outcome_of
 from lws_lightning.sweep.plan import SweepRun
@@ -37,6 +35,8 @@ def worker_command(run: SweepRun) -> list[str]:
 
 def visible_gpus() -> list[str]:
     """Returns the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
 

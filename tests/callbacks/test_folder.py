@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from lws_lightning import Digits, FixedSharing
 from lws_lightning.callbacks import RunRecord
-from lws_lightning.records import claimed_folder, run_folder
+from lws_lightning.run_folders import claimed_folder, run_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
-from lws_lightning import LearnedWeightSharing
+from lws_lightning import FixedSharing
 
 SNIPPET = re.findall(
     r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "own_data.md").read_text(encoding="utf-8"), re.DOTALL
@@ -49,7 +49,7 @@ def test_it_has_splits_and_batches(my_tasks):
 
 def test_it_trains_and_chooses_tasks(my_tasks, tmp_path):
     data = my_tasks(batch_size=4, tasks=["colours"], seed=0)
-    method = LearnedWeightSharing(network="dkl_convnet", seed=0, **data.task_info)
+    method = FixedSharing("none", network="dkl_convnet", seed=0, **data.task_info)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
     trainer = Trainer(max_steps=2, default_root_dir=tmp_path, enable_model_summary=False, **quiet)
     trainer.fit(method, datamodule=data)

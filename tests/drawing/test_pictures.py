@@ -201,3 +201,16 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are(layers):
         assert not any(text.get_parse_math() for text in visible_texts(figure) if "$" in text.get_text())
         assert picture_png(figure)
     assert rcParams["text.parse_math"]  # of others' pictures nothing changes
+
+
+def test_open_choices_fade_and_have_a_question_mark():
+    assignment, sure = torch.tensor([[0, 0, 0]]), torch.tensor([[0.95, 0.5, 0.34]])
+    figure = assignment_figure(assignment, ["conv"], ["x", "y", "z"], [3], probabilities=sure)
+    assert [text.get_text() for text in figure.axes[0].texts if text.get_text()[0] == "A"] == ["A", "A?", "A?"]
+    (cells,) = figure.axes[0].collections
+    assert cells.get_facecolor()[0, :3] == pytest.approx(copy_colour(0))
+    assert (cells.get_facecolor()[:, :3].sum(1)[:-1] < cells.get_facecolor()[:, :3].sum(1)[1:]).all()
+    assert any("not decided" in text.get_text() for text in figure.texts)
+    assert_nothing_cut_or_overlapping(figure)
+    decided = assignment_figure(assignment, ["conv"], ["x", "y", "z"], [3], probabilities=sure.clamp(min=0.91))
+    assert not any("not decided" in text.get_text() for text in decided.texts)

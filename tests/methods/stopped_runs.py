@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from small import state_of
 
 from lws_lightning.checkpoints import newest_checkpoint
-from lws_lightning.records import claimed_folder
+from lws_lightning.run_folders import claimed_folder
 
 STEPS, INTERVAL = 8, 3  # the last step is no multiple of the interval
 IN_STEP, IN_EVALUATION = 4, 6

@@ -129,3 +129,14 @@ def test_the_report_says_what_ended_a_run(write_run, measured, tmp_path):
         "Row A: 1 stopped early, by a callback, at step 53.",
         "Row A: 2 stopped early, by trainer.max_time, at step 50, 52.",
     )
+
+
+def test_a_search_that_has_not_settled_is_said(write_run, tmp_path):
+    decided, opened = [[[0.95, 0.05], [0.1, 0.9]]], [[[0.6, 0.4], [0.1, 0.9]]]
+    write_run("a", method="learned", probabilities=decided)
+    (section,) = sections(tmp_path)
+    assert not any("settled" in note for note in section.notes)
+    write_run("b", method="learned", seed=1, probabilities=opened)
+    (section,) = sections(tmp_path)
+    (note,) = (note for note in section.notes if "settled" in note)
+    assert note.startswith("Row A: the search of 1 of 2 runs has not settled (50 % of")

@@ -218,3 +218,17 @@ def test_the_csv_tables_name_the_options_of_every_row(write_run, tmp_path):
             "none": "ema_decay=0.995, weight_decay=0.001",
             "full": "",
         }
+
+
+def test_csv_has_the_training_options_in_which_any_rows_differ(write_run, tmp_path):
+    write_run("plus", hparams={"weight_decay": 1e-3, "ema_decay": 0.995})
+    write_run("none", method="none", hparams={"weight_decay": 0.0})
+    write_run("other", method="none", network="large", hparams={"lr": 0.5, "weight_decay": 0.0})
+    (section,) = group_runs(load_runs([tmp_path])[0])
+    for table in (row_table(section), run_table(section)):
+        rows = list(csv.DictReader(io.StringIO(csv_text([table]))))
+        assert {(row["network"], row["method"]): row["training"] for row in rows} == {
+            ("small", "learned"): "ema_decay=0.995, weight_decay=0.001",
+            ("small", "none"): "ema_decay=none, weight_decay=0.0",
+            ("large", "none"): "",
+        }

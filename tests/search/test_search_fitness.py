@@ -1,10 +1,13 @@
+import math
+from itertools import product
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from lws_lightning.search import rank_utilities
+from lws_lightning.search import SearchDistribution, fastest_decision, rank_utilities
 
 quick = settings(deadline=None, max_examples=60)
 # Few distinct values, so that ties are common.
@@ -93,3 +96,26 @@ def test_infinite_losses_rank_at_the_ends():
     inf = float("inf")
     assert utilities_of([inf, 1.0, -inf]).tolist() == [-1, 0, 1]
     assert utilities_of([inf, inf, 1.0]).tolist() == [-0.5, -0.5, 1]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_the_fastest_rise_of_a_probability_is_logistic(size, share):
+    """By enumeration of all populations: the loss is low exactly where the copy is drawn."""
+    distribution = SearchDistribution([2], 1, 0.0, [[[share, 1 - share]]], torch.float64)
+    expected = 0.0
+    for draws in product((0, 1), repeat=size):
+        population = torch.tensor(draws).reshape(size, 1, 1)
+        gradient = distribution.natural_gradient(population, rank_utilities(torch.tensor(draws, dtype=torch.float64)))
+        expected += math.prod(share if draw == 0 else 1 - share for draw in draws) * float(gradient[0, 0, 0])
+    assert expected == pytest.approx(share * (1 - share), abs=1e-12)
+
+
+def test_the_fewest_steps_are_those_of_the_logistic_curve():
+    steps, probability = 0, 1 / 3
+    while probability < 0.9:
+        probability += 1e-3 * probability * (1 - probability)
+        steps += 1
+    assert fastest_decision(1 / 3, 0.9, 1e-3) == pytest.approx(steps, abs=2)
+    assert fastest_decision(1.0, 0.9, 0.1) == 0
+    assert fastest_decision(0.5, 0.9, 0.0) == math.inf

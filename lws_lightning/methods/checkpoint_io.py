@@ -9,7 +9,7 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Trainer
 
-from lws_lightning.records.files import write_atomically
+from lws_lightning.records import write_atomically
 
 __all__ = ["AtomicCheckpointIO", "save_checkpoints_atomically"]
 

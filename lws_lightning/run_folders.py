@@ -12,7 +12,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
-from lws_lightning.records.run import RECORD_FILE, find_run
+from lws_lightning.records import RECORD_FILE, find_run
 
 __all__ = [
     "claim_folder",
