@@ -4,6 +4,7 @@ Without torch and Lightning, whose import takes seconds: help, errors and report
 """
 
 import io
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,9 @@ def main(args: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if args is None else args)
     try:
         _run(arguments, called_from_python=args is not None)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `lws ... | head`; Python would raise again when it flushes on exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         message = refusal(error)
         if message is None:

@@ -129,3 +129,11 @@ def test_the_light_parser_knows_the_formats_of_exports():
 def test_nothing_is_suggested_for_what_is_like_nothing():
     assert did_you_mean("--xyzzy", ["--model.lr", "--seed_everything"]) == ""
     assert did_you_mean("--seed", ["--model.seed", "--data.seed"]) == " Did you mean --model.seed or --data.seed?"
+
+
+@pytest.mark.parametrize("arguments", [["fit", "--help"], ["--help"]])
+def test_a_reader_that_stops_early_is_no_error(arguments):
+    command = [sys.executable, "-m", "lws_lightning", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""

@@ -1,6 +1,5 @@
 """The command `lws report`."""
 
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -58,7 +57,4 @@ def report(arguments: Sequence[str]) -> None:
     if sys.stdout.isatty():
         print_blocks([*result.blocks(), *written], Console())
         return
-    try:
-        print("\n".join([result.markdown(), *written]), flush=True)
-    except BrokenPipeError:  # `lws report ... | head`; Python would raise again when it flushes on exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print("\n".join([result.markdown(), *written]))
