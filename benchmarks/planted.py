@@ -20,7 +20,14 @@ from typing import Any, get_args
 import torch
 from lightning.pytorch import Callback, Trainer
 
-from lws_lightning import DigitFamilies, FixedSharing, LearnedWeightSharing, MultiTaskMethod, UndirectedSharing
+from lws_lightning import (
+    DigitFamilies,
+    FixedSharing,
+    FullyAdaptiveSharing,
+    LearnedWeightSharing,
+    MultiTaskMethod,
+    UndirectedSharing,
+)
 from lws_lightning.methods.learned import Credit, NesBatch
 from lws_lightning.search import Sampling
 
@@ -29,7 +36,7 @@ IMAGES_PER_TASK = 300
 
 LAYERS = ("dense1", "dense2")
 CREDITS: tuple[Credit, ...] = get_args(Credit)
-UNSEARCHED = ("full", "families", "none")
+UNSEARCHED = ("full", "families", "none", "fully adaptive")
 UNDIRECTED = ("undirected none", "undirected full")
 TEXTS = ("search", "sampling", "nes_batch")
 OTHERS = ("sampling", "nes_batch", "own")
@@ -41,9 +48,9 @@ class Setting:
     """One run.
 
     Attributes:
-        search: The credit of `LearnedWeightSharing`; or without a search "full" and "none", and "families", where the
-            first layer is shared as is right and the second one is common to all; or "undirected none" and
-            "undirected full", `UndirectedSharing` with what follows.
+        search: The credit of `LearnedWeightSharing`; or without a search "full" and "none", "families", where the first
+            layer is shared as is right and the second one is common to all, and "fully adaptive"; or "undirected none"
+            and "undirected full", `UndirectedSharing` with what follows.
         nes_lr: As of `LearnedWeightSharing`.
         critical_z: As of `LearnedWeightSharing`.
         sampling: As of `LearnedWeightSharing`.
@@ -112,7 +119,7 @@ def recover(setting: Setting, steps: int, every: int) -> list[dict[str, Any]]:
         max_steps=steps,
         max_epochs=-1,
         limit_val_batches=0,
-        callbacks=[watch] if setting.search in CREDITS else [],
+        callbacks=[watch] if setting.search in (*CREDITS, "fully adaptive") else [],
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,
@@ -133,6 +140,8 @@ def _method(setting: Setting, data: DigitFamilies) -> MultiTaskMethod:
     copies = setting.families + setting.spare
     if setting.search in ("full", "none"):
         return FixedSharing(**options | {"sharing": setting.search})
+    if setting.search == "fully adaptive":
+        return FullyAdaptiveSharing(**options)
     if setting.search == "families":
         right = [[float(copy == family) for copy in range(setting.families)] for family in data.families]
         common = [[float(copy == 0) for copy in range(setting.families)] for _ in data.families]
