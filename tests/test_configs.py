@@ -190,7 +190,7 @@ def test_what_an_overlay_drops_is_dropped_without_noise(capsys, caplog):
 
 
 def test_an_overlay_that_does_not_fit_is_refused_by_name():
-    with pytest.raises(ValueError, match="'nes_lr' is not"):
+    with pytest.raises(ValueError, match=r"there is no option --model\.nes_lr of FixedSharing"):
         resolve(("dkl_mnist/convnet_none", LEARNED))
 
 

@@ -373,18 +373,22 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
 
         check_trainer(self.trainer)
         check_precision(self.trainer, self.ema_decay)
-        if self.trainer.training and isinstance(self.hparams.get("network"), str):
-            record = published_input(self.hparams["network"], self.hparams.get("pretrained_weights"))
-            pretrained = self.hparams.get("pretrained_weights") is not None
-            check_input(self.network_input, record if pretrained else None, self.data_record, self.image_shape)
         batch_size = getattr(getattr(self.trainer, "datamodule", None), "batch_size", None)
         if self.trainer.training and isinstance(batch_size, int):  # refuses a bound that is too small for any pass
             self.network.passes(self.assignment.unsqueeze(0), batch_size, self.max_images_per_pass)
         claim_folder(self.trainer)
         save_checkpoints_atomically(self.trainer)
+        self._check_input()
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
         defaults = (SharingMonitor, RunRecord) if has_output_location(self.trainer) else (SharingMonitor,)
         return [self.progress, *(callback() for callback in defaults if callback not in present)]
+
+    def _check_input(self) -> None:
+        """Compares what the network does with its images with what the data and the pretrained weights say."""
+        weights, network = self.hparams.get("pretrained_weights"), self.hparams.get("network")
+        if self.trainer.training and isinstance(network, str) and (weights or self.network_input) is not None:
+            published = None if weights is None else published_input(network, weights)
+            check_input(self.network_input, published, self.data_record, self.image_shape)
 
     def setup(self, stage: str) -> None:
         """Lets checkpoint callbacks save the last good state when an error or Ctrl-C ends the run."""

@@ -35,16 +35,15 @@ class FullyAdaptiveScheme(Scheme):
         self._layer_at: dict[int, int] = {}  # step -> layer that branches before it; set by `begin`
 
     def begin(self, steps: float) -> list[str]:
-        """Computes the steps at which layers branch; refuses a run without an end, or too short for the measurement."""
+        """Computes the steps at which layers branch; refuses a run without an end, or with fewer steps than layers."""
         if steps == float("inf"):
             raise ValueError("branching_part needs a run with an end: set trainer.max_steps or max_epochs.")
         layers = len(self.network.weights_per_layer)
         interval = int(self.branching_part * steps / layers)
-        if interval < self.affinity_steps:
+        if interval < 1:
             raise ValueError(
-                f"In the first {self.branching_part * steps:.0f} steps {layers} layers branch one after the other, "
-                f"{interval} steps apart, but affinity_steps asks for {self.affinity_steps} before each. Train for "
-                "longer (trainer.max_steps) or set a smaller model.affinity_steps."
+                f"{layers} layers branch one after the other in the first {self.branching_part * steps:g} steps, at "
+                "least one step apart. Train for longer (trainer.max_steps) or set a larger model.branching_part."
             )
         self._layer_at = {interval * (number + 1): layers - 1 - number for number in range(layers)}
         return []
@@ -102,7 +101,8 @@ class FullyAdaptiveSharing(MultiTaskMethod):
         branching_part: Fraction of the run after which the last layer has branched, in (0, 1].
         branch_cost: Cost of a copy of a layer for each branch, compared with the mean distance within groups, 1 minus
             their agreement. Tasks that agree by chance on half of the images are at 0.5. 0: separates all tasks.
-        affinity_steps: Steps before each branching whose images (those of the NES batch) measure the agreement.
+        affinity_steps: Steps before each branching whose images (those of the NES batch) measure the agreement; at most
+            those since the last branching.
         **options: See `MultiTaskMethod`.
 
     Raises:

@@ -48,14 +48,14 @@ class LinearProbe(MultiTaskMethod):
             raise ValueError(f"penalties must be positive numbers, at least one, but are {penalties}.")
         super().__init__(Design("probe", lambda blueprint: FixedScheme(blueprint.all_frozen(), "full")), **options)
         self._penalties = candidates
-        self.register_buffer("penalty_of_task", torch.full((len(self.task_names),), float("nan")))
+        self.register_buffer("penalty_of_task", torch.zeros(len(self.task_names)))
         for head in self.network.heads:
             head.requires_grad_(False)
             _linear_of(head).requires_grad_(True)
 
     def details(self) -> dict[str, Any]:
         """Adds each task's penalty; None before the fit."""
-        penalties = [None if penalty != penalty else penalty for penalty in self.penalty_of_task.tolist()]
+        penalties = [penalty or None for penalty in self.penalty_of_task.tolist()]  # 0: not fitted
         return super().details() | {"linear_probe": dict(zip(self.task_names, penalties, strict=True))}
 
     def training_step(self, batch: StepBatch, batch_idx: int) -> None:

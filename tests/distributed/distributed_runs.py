@@ -73,7 +73,7 @@ def stoppable(folder, ckpt_path=None, strike=None, decay=None, **options):
 def evaluate(folder, ckpt_path, **data):
     """Tests a checkpoint; returns the evaluation and the numbers of the images that this process saw."""
     datamodule = Uneven(**{"batch_size": 4, "seed": 1, **data})
-    module = methods.LearnedWeightSharing.load_from_checkpoint(ckpt_path, network=tiny_network, seed=1)
+    module = methods.FixedSharing.load_from_checkpoint(ckpt_path, network=tiny_network, seed=1)
     seen = []
     update = module.errors.update
     module.errors.update = lambda task, logits, labels: (seen.append((task, len(labels))), update(task, logits, labels))

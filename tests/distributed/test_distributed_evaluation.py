@@ -7,7 +7,8 @@ from distributed_runs import evaluate, fit
 @pytest.mark.parametrize("tasks", [None, ["c"]])  # 11, 9 and 1 images; 1 image, so that rank 1 has none
 def test_evaluation_is_that_of_one_process(pair, tmp_path, tasks):
     path = str(tmp_path / "weights.ckpt")
-    fit(tmp_path, trainer={"max_steps": 1, "limit_val_batches": 0}, data={"tasks": tasks}, save=path)
+    trainer = {"max_steps": 1, "limit_val_batches": 0}
+    fit(tmp_path, "FixedSharing", trainer=trainer, data={"tasks": tasks}, save=path, sharing="none")
     options = {"evaluation_batch_size": 4, "tasks": tasks}
     alone = evaluate(tmp_path, path, **options)
     both = pair(evaluate, tmp_path, path, **options)

@@ -131,8 +131,9 @@ def test_weights_that_a_step_does_not_use(pair, tmp_path, strategy):
 
 def test_a_rank_without_a_task(pair, tmp_path):
     trainer = {"max_steps": 3, **DOUBLE}
-    alone = fit(tmp_path, trainer=trainer, data={"tasks": ["a"]})
-    both = pair(fit, tmp_path, trainer=trainer, data={"tasks": ["a"], "distribute": "tasks"})
+    method = {"kind": "FixedSharing", "sharing": "none"}
+    alone = fit(tmp_path, trainer=trainer, data={"tasks": ["a"]}, **method)
+    both = pair(fit, tmp_path, trainer=trainer, data={"tasks": ["a"], "distribute": "tasks"}, **method)
     assert_close(both[1]["state"], alone["state"], 1e-8)
 
 
