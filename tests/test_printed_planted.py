@@ -1,6 +1,7 @@
 """What the research notes print of runs on planted families, and of simulated step sizes, recomputed from the files."""
 
 import csv
+import statistics
 
 import pytest
 from locations import REPOSITORY
@@ -51,3 +52,13 @@ def test_the_simulated_noise_is_that_of_the_file():
         looks = [by[critical_z, copies, step] for step in ("1000", "20000", "100000")]
         cells = [f"{float(row['moved']):.2f}" for row in looks] + [f"{float(looks[-1]['bound']):.4f}"]
         assert f"| {critical_z} | {copies} | " + " | ".join(cells) + " |" in LINES
+
+
+def test_fully_adaptive_sharing_on_planted_families_is_that_of_the_file():
+    rows = table("planted_fully_adaptive_runs.csv")
+    found = {name: [float(row[name]) for row in rows] for name in ("dense1", "error")}
+    printed = {
+        name: f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}" for name, values in found.items()
+    }
+    text = " ".join(NOTES.split())
+    assert f"adjusted Rand index of {printed['dense1']} in the first layer and an error of {printed['error']} (" in text
