@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from lws_lightning.methods.arguments import CapturesArguments
 from lws_lightning.methods.checkpoint_io import save_checkpoints_atomically
 from lws_lightning.methods.checks import (
     check_copies,
-    check_input,
+    check_images,
     check_precision,
     check_task_info,
     check_trainer,
@@ -26,7 +26,7 @@ from lws_lightning.methods.evaluation import TaskErrors
 from lws_lightning.methods.prefix import frozen_prefix_of
 from lws_lightning.methods.progress import FitProgress
 from lws_lightning.methods.record import DataRecord
-from lws_lightning.methods.resume import apply_adam_options, compare_options, refuse_import_path
+from lws_lightning.methods.resume import apply_adam_options, compare_options, refuse_import_path, resume_schedule
 from lws_lightning.methods.scheme import Blueprint, Design
 from lws_lightning.networks import (
     Initialization,
@@ -35,7 +35,6 @@ from lws_lightning.networks import (
     build_network,
     choose_frozen_layers,
     choose_learned_layers,
-    published_input,
     read_network_input,
 )
 from lws_lightning.randomness import resolve_seed
@@ -48,7 +47,6 @@ from lws_lightning.training import (
     LRSchedule,
     NonFiniteError,
     WeightUpdate,
-    apply_schedule,
     lr_factor,
     normalised_weights,
     parameter_groups,
@@ -356,14 +354,11 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
     def details(self) -> dict[str, Any]:
         """Returns what a record stores about the sharing besides the assignment, as plain values."""
         stopping = {} if self.stopping is None else self.stopping.details(self.task_names)
-        frozen = {} if not frozen_tensors(self.network) else {"trained_parameters_in_use": self._trained_in_use()}
-        return self.scheme.details() | self.objective.details(self.task_names) | stopping | frozen
-
-    def _trained_in_use(self) -> int:
-        """Counts the distinct parameters of all tasks' networks that are not frozen."""
-        tasks = range(len(self.task_names))
-        used = {p for task in tasks for p in self.network.task_parameters(self.assignment, task) if p.requires_grad}
-        return sum(parameter.numel() for parameter in used)
+        details = self.scheme.details() | self.objective.details(self.task_names) | stopping
+        if frozen_tensors(self.network):
+            trained = self.network.parameters_in_use(self.assignment, trained_only=True)
+            details |= {"trained_parameters_in_use": trained}
+        return details
 
     # Training
 
@@ -378,17 +373,10 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
             self.network.passes(self.assignment.unsqueeze(0), batch_size, self.max_images_per_pass)
         claim_folder(self.trainer)
         save_checkpoints_atomically(self.trainer)
-        self._check_input()
+        check_images(self)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
         defaults = (SharingMonitor, RunRecord) if has_output_location(self.trainer) else (SharingMonitor,)
         return [self.progress, *(callback() for callback in defaults if callback not in present)]
-
-    def _check_input(self) -> None:
-        """Compares what the network does with its images with what the data and the pretrained weights say."""
-        weights, network = self.hparams.get("pretrained_weights"), self.hparams.get("network")
-        if self.trainer.training and isinstance(network, str) and (weights or self.network_input) is not None:
-            published = None if weights is None else published_input(network, weights)
-            check_input(self.network_input, published, self.data_record, self.image_shape)
 
     def setup(self, stage: str) -> None:
         """Lets checkpoint callbacks save the last good state when an error or Ctrl-C ends the run."""
@@ -438,7 +426,8 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         if ranks.is_distributed:
             share = "draws its own images" if ranks.distribute == "examples" else "computes some of the tasks"
             rank_zero_info(f"{ranks.world_size} processes; each {share} (data.distribute: {ranks.distribute}).")
-        self._resume_schedule()
+        resume_schedule(self, self._saved_schedule_steps, self._schedule_steps)
+        self._saved_schedule_steps = None
         self.progress.begin(self.trainer)
         if not self.update.tasks_in_training():
             self.trainer.should_stop = True
@@ -564,18 +553,6 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.trainer.precision_plugin.convert_module(self)
         compare_options(self, checkpoint["lws_identity"])
         apply_adam_options(checkpoint, self._parameter_groups(), self.adam_eps)
-
-    def _resume_schedule(self) -> None:
-        """Applies this run's schedule, with a warning if the checkpoint's ends at another step."""
-        schedule: Any = self.lr_schedulers()
-        apply_schedule(schedule)
-        saved, self._saved_schedule_steps = self._saved_schedule_steps, None
-        if saved is not None and saved != self._schedule_steps and not self.progress.finished:
-            rank_zero_warn(
-                f"Resuming with lr_schedule {self.lr_schedule} over {self._schedule_steps:,} steps instead of the "
-                f"checkpoint's {saved:,}: step {self.global_step:,} continues with a learning rate of "
-                f"{schedule.optimizer.param_groups[0]['lr']:.3g}."
-            )
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, trust_network: bool = False, **kwargs: Any) -> Self:

@@ -1,7 +1,7 @@
 """Refuses invalid options before training starts, with the reason and the remedy."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import (
@@ -26,12 +26,17 @@ from lightning.pytorch.strategies.xla import XLAStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lws_lightning.methods.record import DataRecord
+from lws_lightning.networks import published_input
 from lws_lightning.search import Sampling
 from lws_lightning.sharing import Copies
+
+if TYPE_CHECKING:
+    from lws_lightning.methods.base import MultiTaskMethod
 
 __all__ = [
     "check_copies",
     "check_fraction",
+    "check_images",
     "check_input",
     "check_populations",
     "check_precision",
@@ -89,6 +94,18 @@ def check_copies(copies: Copies, copy_rank: int) -> None:
         raise ValueError(f"copies must be one of {', '.join(get_args(Copies))}, but is {copies!r}.")
     if copy_rank < 1:
         raise ValueError(f"copy_rank must be at least 1, but is {copy_rank}.")
+
+
+def check_images(method: "MultiTaskMethod") -> None:
+    """Compares what a method's network does with its images with what the data and the pretrained weights say.
+
+    Raises:
+        ValueError: If both the data and the network normalise the images.
+    """
+    weights, network = method.hparams.get("pretrained_weights"), method.hparams.get("network")
+    if method.trainer.training and isinstance(network, str) and (weights or method.network_input) is not None:
+        published = None if weights is None else published_input(network, weights)
+        check_input(method.network_input, published, method.data_record, method.image_shape)
 
 
 def check_input(

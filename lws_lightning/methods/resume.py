@@ -7,11 +7,12 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lws_lightning.networks import LIBRARY_PREFIXES
 from lws_lightning.records import changed_options
+from lws_lightning.training import apply_schedule
 
 if TYPE_CHECKING:
     from lws_lightning.methods.base import MultiTaskMethod
 
-__all__ = ["apply_adam_options", "compare_options", "refuse_import_path"]
+__all__ = ["apply_adam_options", "compare_options", "refuse_import_path", "resume_schedule"]
 
 _REMEDIES = {"task_names": "It comes from the data: see data.tasks.", "seed": "See seed_everything."}
 
@@ -66,4 +67,22 @@ def refuse_import_path(checkpoint: Mapping[str, Any]) -> None:
         raise ValueError(
             f"The checkpoint's network is code to import, {network!r}. If you trust it, pass --trust_network (in "
             "Python, trust_network=True), or replace it with your own network (network=...)."
+        )
+
+
+def resume_schedule(method: "MultiTaskMethod", saved: int | None, steps: int) -> None:
+    """Applies a run's schedule of the learning rate, with a warning if the checkpoint's ends at another step.
+
+    Args:
+        method: The method, attached to a Trainer.
+        saved: The steps of the checkpoint's schedule; None for a run that is not resumed.
+        steps: Those of this run's.
+    """
+    schedule: Any = method.lr_schedulers()
+    apply_schedule(schedule)
+    if saved is not None and saved != steps and not method.progress.finished:
+        rank_zero_warn(
+            f"Resuming with lr_schedule {method.lr_schedule} over {steps:,} steps instead of the checkpoint's "
+            f"{saved:,}: step {method.global_step:,} continues with a learning rate of "
+            f"{schedule.optimizer.param_groups[0]['lr']:.3g}."
         )

@@ -88,10 +88,10 @@ class TaskNetworks(nn.Module, ABC):
         modules = self.task_modules(assignment, task)
         return list(dict.fromkeys(parameter for module in modules for parameter in module.parameters()))
 
-    def parameters_in_use(self, assignment: Tensor) -> int:
-        """Counts the distinct parameters of all tasks' networks."""
+    def parameters_in_use(self, assignment: Tensor, trained_only: bool = False) -> int:
+        """Counts the distinct parameters of all tasks' networks, or those that are not frozen."""
         used = {p for task in range(len(self.heads)) for p in self.task_parameters(assignment, task)}
-        return sum(parameter.numel() for parameter in used)
+        return sum(parameter.numel() for parameter in used if parameter.requires_grad or not trained_only)
 
     def seed_random_layers(self, seed_function: SeedFunction | None) -> None:
         """Sets the seeds of dropout and related layers in training.
