@@ -1,6 +1,7 @@
 """What every test stands on: one thread, and helpers that train on tiny data."""
 
 import os
+import signal
 import sys
 
 import pytest
@@ -14,11 +15,12 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch, tmp_path):
-    """No test sees another's seed or leaves files in the checkout."""
+    """No test sees another's seed or signal handlers, or leaves files in the checkout."""
     monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
     monkeypatch.chdir(tmp_path)
     yield
     os.environ.pop("PL_GLOBAL_SEED", None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning ignores it after a Ctrl-C
 
 
 @pytest.fixture
