@@ -22,7 +22,7 @@ demo: install ## train learned, full and none sharing on small built-in images; 
 	rm -rf $(DEMO)
 	for name in $(ROWS); do \
 	    echo; echo "== $$name sharing =="; \
-	    $(BIN)/lws fit --config configs/demo/$$name.yaml --trainer.default_root_dir $(DEMO)/$$name || exit 1; \
+	    OMP_NUM_THREADS=1 $(BIN)/lws fit --config configs/demo/$$name.yaml --trainer.default_root_dir $(DEMO)/$$name || exit 1; \
 	done
 	@echo
 	@$(BIN)/lws report $(DEMO)
