@@ -33,9 +33,12 @@ from lws_lightning import (
 WARM_UP = 3
 
 
-def _learned(pi: str) -> Callable[..., MultiTaskMethod]:
+ONE_PASS = {"nes_batch": "training", "sampling": "systematic"}
+
+
+def _learned(pi: str, **search: Any) -> Callable[..., MultiTaskMethod]:
     probs = WORKLOADS["dkl_convnet"].distribution(pi).probs.tolist()
-    return lambda **options: LearnedWeightSharing(nes_lr=0.0, initial_probs=probs, **options)
+    return lambda **options: LearnedWeightSharing(nes_lr=0.0, initial_probs=probs, **search, **options)
 
 
 METHODS: dict[str, Callable[..., MultiTaskMethod]] = {
@@ -43,6 +46,9 @@ METHODS: dict[str, Callable[..., MultiTaskMethod]] = {
     "none": lambda **options: FixedSharing("none", **options),
     "learned, pi uniform": _learned("uniform"),
     "learned, pi settled": _learned("converged"),
+    "one pass, pi uniform": _learned("uniform", **ONE_PASS),
+    "two draws, pi uniform": _learned("uniform", sgd_samples=2, **ONE_PASS),
+    "two draws, pi settled": _learned("converged", sgd_samples=2, **ONE_PASS),
     "routing": RoutingNetworks,
     "uncertainty weighting": UncertaintyWeighting,
     "early stopping": IndependentEarlyStopping,

@@ -22,8 +22,8 @@ ROWS = {
 }
 
 
-def table(name):
-    with (REPOSITORY / f"docs/data/dkl_mnist_{name}_runs.csv").open(encoding="utf-8") as file:
+def csv_rows(name):
+    with (REPOSITORY / "docs/data" / name).open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -32,7 +32,11 @@ def test_validation_errors_are_those_of_the_runs(name):
     cells = []
     for change in CHANGES:
         wanted = BASE | ROWS[name] | change
-        found = [row for row in table("tuning") if all(row[key] == value for key, value in wanted.items())]
+        found = [
+            row
+            for row in csv_rows("dkl_mnist_tuning_runs.csv")
+            if all(row[key] == value for key, value in wanted.items())
+        ]
         assert all(row["step"] == "3000" for row in found)
         cells.append(", ".join(f"{float(row['error']):.2f}" for row in found))
     assert " ".join(f"| {name} | {' | '.join(cells)} |".split()) in [
@@ -41,9 +45,24 @@ def test_validation_errors_are_those_of_the_runs(name):
 
 
 def test_test_errors_with_augmentation_are_those_of_the_runs():
-    by = {row["row"]: row for row in table("augmented") if row["seed"] == "0"}
+    by = {row["row"]: row for row in csv_rows("dkl_mnist_augmented_runs.csv") if row["seed"] == "0"}
     names = {"none": "none", "undirected": "undirected, then none", "learned": "learned, two draws", "full": "full"}
     for row, name in names.items():
         error, mean = (f"{float(by[row][column]):.2f}" for column in ("error", "error_task_mean"))
         assert f"| {name} | {error} | {mean} | {float(by[row]['parameters_in_use']):,.0f} |" in SECTION
         assert f"{name} {error}" in README
+
+
+def test_how_often_the_demo_finds_the_families_is_what_its_runs_say():
+    runs = [row for row in csv_rows("demo_runs.csv") if row["method"] == "learned"]
+    assert [row["seed"] for row in runs] == ["0", "1", "2", "3", "4"]
+    found = sum(len(set(pairs)) == 3 and all(a == b for a, b in pairs) for pairs in map(pairs_of, runs))
+    assert f"it found the families {('never', 'once', 'twice', 'three times', 'four times')[found]}" in README
+    errors = sorted(float(row["error"]) for row in runs)
+    assert f"with errors from {errors[0]:.2f} to {errors[-1]:.2f}" in README
+
+
+def pairs_of(row):
+    """The copies of the first layer that the two tasks of each family use."""
+    copies = row["dense1"].split()
+    return list(zip(copies[::2], copies[1::2], strict=True))

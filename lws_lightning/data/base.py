@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -11,17 +12,17 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler
 
-from lws_lightning.batches import Distribute, EvaluationBatch, FeatureBatch, FrozenPrefix, StepBatch
+from lws_lightning.batches import Distribute, EvaluationBatch, FrozenPrefix, StepBatch
 from lws_lightning.data.augmentation import Augmentation
 from lws_lightning.data.checkpoint import compare_with_checkpoint
 from lws_lightning.data.checks import require_at_least, require_fraction, require_one_of
 from lws_lightning.data.digest import images_digest
-from lws_lightning.data.features import training_features
-from lws_lightning.data.on_device import DeviceImages, IndexedLoader, IndexedSteps, OnDevice, fits_on
+from lws_lightning.data.features import reason_against_features, training_features
+from lws_lightning.data.on_device import DeviceImages, IndexedLoader, IndexedSteps, OnDevice, device_for
 from lws_lightning.data.sampler import Augment, EvaluationBatches, StepBatches, StepLoader, StepSampler
 from lws_lightning.data.splits import Validation, split_training_images
-from lws_lightning.data.streaming import Images, read_images
-from lws_lightning.data.tasks import Examples, TaskData
+from lws_lightning.data.streaming import read_images
+from lws_lightning.data.tasks import Examples, TaskData, choose_tasks
 from lws_lightning.randomness import resolve_seed
 from lws_lightning.records import options_to_json
 
@@ -106,7 +107,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         # Not to the logger: Lightning refuses options with the same name as one of the method (`seed`).
         self.save_hyperparameters(logger=False)
         self.dataset_name = type(self).__name__
-        self.task_names = self._choose_tasks(tasks)
+        self.task_names = choose_tasks(self.dataset_name, list(self.class_counts), tasks)
         self.num_classes = [int(self.class_counts[name]) for name in self.task_names]
         self.image_shape = [int(size) for size in self.image_size]
         self.validation_prefix = "test_curve" if validation == "none" else "val"
@@ -250,7 +251,7 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         trainer = self.trainer  # a callback may start another Trainer during this run and change `self.trainer`
         sampler = StepSampler(lambda: 0 if trainer is None else int(trainer.global_step), len(steps))
         images = [task.images for task in tasks]
-        device = self._device_for(images)
+        device = device_for(trainer, images, self.images_on_device, self.dataset_name)
         if device is None:
             return StepLoader(steps, sampler=sampler, **self._loader_options())
         device_images = self._device_images = self._device_images or DeviceImages(images)
@@ -270,20 +271,9 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         if prefix is None:
             return
         augmentation, views = self.augmentation(), self.augmentation_views
-        if augmentation is not None and views is None:
-            rank_zero_warn(
-                f"{self.dataset_name}: augmentation makes other images at every step, so the frozen layers of the "
-                "network run in every step. Set data.augmentation_views, for example 4, so that each image has that "
-                "many augmented views, which are computed once."
-            )
-            return
-        probe = FeatureBatch(torch.rand(1, 1, *self.image_shape), torch.zeros(1, 1, dtype=torch.int64), prefix.layers)
-        prepared = self.on_after_batch_transfer(StepBatch(probe, probe), 0)
-        if not all(torch.equal(batch.images, probe.images) for batch in prepared):
-            rank_zero_warn(
-                f"{self.dataset_name}: its on_after_batch_transfer changes a FeatureBatch, so the frozen layers of the "
-                "network run in every step. Let it return batches whose layer is not 0 as they are."
-            )
+        prepare = partial(self.on_after_batch_transfer, dataloader_idx=0)
+        if reason := reason_against_features(augmentation, views, prepare, self.image_shape, prefix.layers):
+            rank_zero_warn(f"{self.dataset_name}: {reason}")
             return
         number = 0 if augmentation is None else views or 0
         variant = str(options_to_json({**self.hparams, "seed": self.seed}, without=frozenset())) if number else ""
@@ -330,20 +320,6 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         ignored = frozenset() if fitting else self.batch_options | {"processes"}
         compare_with_checkpoint(self.dataset_name, state_dict, self.state_dict(), ignored)
 
-    def _choose_tasks(self, tasks: list[str] | None) -> list[str]:
-        available = list(self.class_counts)
-        if tasks is None:
-            return available
-        unknown = [name for name in tasks if name not in available]
-        if unknown:
-            raise ValueError(
-                f"{self.dataset_name}: no task named {', '.join(map(repr, unknown))} (option tasks); "
-                f"there are: {', '.join(available)}."
-            )
-        if not tasks or len(set(tasks)) < len(tasks):
-            raise ValueError(f"{self.dataset_name}: tasks must name each task once, at least one; got {tasks}.")
-        return list(tasks)
-
     def _checked(self, loaded: Mapping[str, TaskData], name: str) -> TaskData:
         if name not in loaded:
             raise ValueError(
@@ -359,20 +335,6 @@ class MultiTaskDataModule(LightningDataModule, ABC):
     def _ranks(self) -> tuple[int, int]:
         """Returns the rank of this process and the number of processes."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-
-    def _device_for(self, images: Sequence[Images]) -> torch.device | None:
-        """Returns the device that keeps the images; None if batches contain images, as without a Trainer."""
-        trainer = self.trainer
-        if trainer is None or not (trainer.state.fn == "fit" and trainer.state.status == "running"):
-            return None
-        if self.images_on_device is True and not all(isinstance(of_task, Tensor) for of_task in images):
-            raise ValueError(
-                f"{self.dataset_name}: images_on_device: true needs the images in memory, but they stream from disk. "
-                "Use auto, or in_memory: true."
-            )
-        device = trainer.strategy.root_device
-        keep = fits_on(device, images) if self.images_on_device == "auto" else self.images_on_device
-        return device if keep else None
 
     def _loader_options(self) -> dict[str, Any]:
         return {

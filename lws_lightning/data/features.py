@@ -1,25 +1,57 @@
 """Features of the training images: the outputs of a network's frozen first layers, computed once for each image."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from lws_lightning.batches import FrozenPrefix
+from lws_lightning.batches import FeatureBatch, FrozenPrefix, StepBatch
 from lws_lightning.data.image_reading import usable_memory
 from lws_lightning.data.sampler import Augment
 from lws_lightning.data.streaming import StreamedImages, read_images
 from lws_lightning.data.tasks import Examples
 
-__all__ = ["training_features"]
+__all__ = ["reason_against_features", "training_features"]
 
 _CHUNK = 64  # images computed at once
 _SHARE_OF_MEMORY = 2
+
+
+def reason_against_features(
+    augment: Augment | None,
+    views: int | None,
+    prepare: Callable[[StepBatch], Any],
+    image_shape: Sequence[int],
+    layers: int,
+) -> str | None:
+    """Returns why features cannot take the place of a DataModule's training images, as a sentence; None if they can.
+
+    Args:
+        augment: The augmentation of training images.
+        views: How many views of each image it makes; None: another one at every turn.
+        prepare: The DataModule's hook `on_after_batch_transfer`, which must leave features as they are.
+        image_shape: `(C, H, W)`.
+        layers: The number of frozen layers.
+    """
+    if augment is not None and views is None:
+        return (
+            "augmentation makes other images at every step, so the frozen layers of the network run in every step. Set "
+            "data.augmentation_views, for example 4, so that each image has that many augmented views, which are "
+            "computed once."
+        )
+    probe = FeatureBatch(torch.rand(1, 1, *image_shape), torch.zeros(1, 1, dtype=torch.int64), layers)
+    if not all(torch.equal(batch.images, probe.images) for batch in prepare(StepBatch(probe, probe))):
+        return (
+            "its on_after_batch_transfer changes a FeatureBatch, so the frozen layers run in every step. "
+            "Let it return batches whose layer is not 0 as they are."
+        )
+    return None
 
 
 def training_features(

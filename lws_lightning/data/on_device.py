@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -11,7 +12,7 @@ from lws_lightning.batches import FeatureBatch, StepBatch, TaskBatch
 from lws_lightning.data.sampler import Phase, StepBatches, StepLoader
 from lws_lightning.data.streaming import Images, read_images
 
-__all__ = ["DeviceImages", "IndexedBatch", "IndexedLoader", "IndexedSteps", "OnDevice", "fits_on"]
+__all__ = ["DeviceImages", "IndexedBatch", "IndexedLoader", "IndexedSteps", "OnDevice", "device_for", "fits_on"]
 
 OnDevice = Literal["auto"] | bool
 """The option `images_on_device` of `MultiTaskDataModule`."""
@@ -98,6 +99,26 @@ class IndexedLoader(StepLoader):
     def __iter__(self) -> Iterator[StepBatch]:  # type: ignore[override]
         for batches in super().__iter__():
             yield StepBatch(*(self.images.take(batch, self.device) for batch in batches))
+
+
+def device_for(
+    trainer: Trainer | None, images: Sequence[Images], images_on_device: OnDevice, dataset: str
+) -> torch.device | None:
+    """Returns the device that keeps the training images; None if batches contain images, as without a running fit.
+
+    Raises:
+        ValueError: If `images_on_device` is True and the images stream from disk.
+    """
+    if trainer is None or not (trainer.state.fn == "fit" and trainer.state.status == "running"):
+        return None
+    if images_on_device is True and not all(isinstance(of_task, Tensor) for of_task in images):
+        raise ValueError(
+            f"{dataset}: images_on_device: true needs the images in memory, but they stream from disk. Use auto, or "
+            "in_memory: true."
+        )
+    device = trainer.strategy.root_device
+    keep = fits_on(device, images) if images_on_device == "auto" else images_on_device
+    return device if keep else None
 
 
 def fits_on(device: torch.device, images: Sequence[Images]) -> bool:

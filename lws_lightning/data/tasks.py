@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lws_lightning.data.streaming import Images
 
-__all__ = ["Examples", "TaskData"]
+__all__ = ["Examples", "TaskData", "choose_tasks"]
 
 
 class Examples(NamedTuple):
@@ -88,3 +88,22 @@ class TaskData:
             raise ValueError(f"{where}: there are no training images.")
         if self.class_names is not None and len(self.class_names) != num_classes:
             raise ValueError(f"{where}: {len(self.class_names)} class names for {num_classes} classes.")
+
+
+def choose_tasks(dataset: str, available: Sequence[str], tasks: Sequence[str] | None) -> list[str]:
+    """Returns the names of the chosen tasks, in their order; with None all.
+
+    Raises:
+        ValueError: If a task does not exist or is named twice, or none is chosen.
+    """
+    if tasks is None:
+        return list(available)
+    unknown = [name for name in tasks if name not in available]
+    if unknown:
+        raise ValueError(
+            f"{dataset}: no task named {', '.join(map(repr, unknown))} (option tasks); "
+            f"there are: {', '.join(available)}."
+        )
+    if not tasks or len(set(tasks)) < len(tasks):
+        raise ValueError(f"{dataset}: tasks must name each task once, at least one; got {tasks}.")
+    return list(tasks)
