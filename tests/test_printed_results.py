@@ -1,4 +1,4 @@
-"""What the README prints of runs, recomputed from the runs that are kept: means, deviations, U, p and Holm's p."""
+"""What docs/results.md prints of runs, recomputed from the runs that are kept: means, deviations, U, p and Holm's p."""
 
 import csv
 import re
@@ -9,10 +9,9 @@ from locations import REPOSITORY
 
 from lws_lightning.results.significance import holm, mann_whitney
 
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-RESULTS = README[README.index("## Results") : README.index("## What differs from the paper")]
-TORCH = RESULTS[: RESULTS.index("**With uniform He weights**")]
-HE = RESULTS[RESULTS.index("**With uniform He weights**") : RESULTS.index("**The other systems**")]
+RESULTS = (REPOSITORY / "docs/results.md").read_text(encoding="utf-8")
+TORCH = RESULTS[: RESULTS.index("## DKL-MNIST: uniform He")]
+HE = RESULTS[RESULTS.index("## DKL-MNIST: uniform He") : RESULTS.index("## DKL-MNIST: the other systems")]
 COLUMNS = ("error/digits", "error/letters", "error/kuzushiji", "error_task_mean", "error")
 AVERAGES = ("error", "error_task_mean")
 
@@ -32,7 +31,7 @@ def cells(rows, columns=COLUMNS, **which):
 
 
 def compared(rows, family):
-    """By average, for each pair of the family U, p and Holm's p as the README prints them."""
+    """By average, for each pair of the family U, p and Holm's p as printed."""
     found = {}
     for average in AVERAGES:
         tests = [mann_whitney(errors(rows, average, **one), errors(rows, average, **other)) for one, other in family]
