@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lws_lightning.records import Run, write_atomically
 from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.affinity_tables import MAX_LAYERS, affinity_table, pair_table, stability_table
+from lws_lightning.results.classes import Confusions, class_table, section_confusions
 from lws_lightning.results.document import Block, Bullets, Heading, as_markdown
 from lws_lightning.results.drawing import Style, row_styles
 from lws_lightning.results.figures import FIGURE_KINDS, Picture, section_pictures
@@ -27,7 +28,7 @@ from lws_lightning.results.table import Table, csv_text
 __all__ = ["Report", "comparison_table", "folder_names", "make_report"]
 
 _FIGURE_FORMATS = ("png", "svg")
-_TABLES = ("table", "runs", "improvement", "tests", "affinity", "stability")
+_TABLES = ("table", "runs", "improvement", "classes", "tests", "affinity", "stability")
 _FIGURE_FILE = re.compile(rf"({'|'.join(FIGURE_KINDS)})_[A-Z]+_\w+\.(png|svg)")
 
 
@@ -45,6 +46,7 @@ class Part:
         tests: The significance tests, None if there is nothing to compare.
         gains: What of learned sharing's gain is the search's, as sentences.
         left_out: Sentences about the runs in no row.
+        confusions: The classes of each row and task, for the page; empty without figures.
         sharing: How far the seeds agree, and the pairs of tasks that share most; empty without figures.
         pictures: The figures, may be empty.
         problems: Sentences about runs that are missing in a figure.
@@ -61,6 +63,7 @@ class Part:
     tests: Table[Any] | None
     gains: list[str]
     left_out: list[str]
+    confusions: list[Confusions]
     sharing: list[Table[Any]]
     pictures: list[Picture]
     problems: list[str]
@@ -238,6 +241,7 @@ def _part(section: Section, styles: Mapping[str, Style], folder_name: Callable[[
     tests = significance_table(section, comparisons, folder_name)
     affinities = section_affinities(section) if figures else []
     pictures, problems = section_pictures(section, styles, folder_name, affinities) if figures else ([], [])
+    confusions = section_confusions(section) if figures else []
     sharing: list[Table[Any]] = [stability_table(section, affinities, MAX_LAYERS), pair_table(section, affinities)]
     return Part(
         section=section,
@@ -249,6 +253,7 @@ def _part(section: Section, styles: Mapping[str, Style], folder_name: Callable[[
         tests=tests if comparisons else None,
         gains=gain_sentences(section, comparisons),
         left_out=[run.text(folder_name) for run in section.left_out],
+        confusions=confusions,
         sharing=sharing if affinities else [],
         pictures=pictures,
         problems=problems,
@@ -257,6 +262,7 @@ def _part(section: Section, styles: Mapping[str, Style], folder_name: Callable[[
             "table": row_table(section, folder_name),
             "runs": run_table(section, folder_name),
             "improvement": improvement,
+            "classes": class_table(section, confusions),
             "tests": tests,
             "affinity": affinity_table(section, affinities),
             "stability": stability_table(section, affinities),
