@@ -36,12 +36,13 @@ def blocks(page, language):
 def write_files(page, folder):
     """Writes what the page says to save, and returns the other blocks of Python."""
     rest = []
-    for before, code in blocks(page, "python"):
-        saved = SAVED_AS.search(before)
-        if saved:
-            (folder / saved[1]).write_text(code, encoding="utf-8")
-        else:
-            rest.append(code)
+    for language in ("python", "yaml"):
+        for before, code in blocks(page, language):
+            saved = SAVED_AS.search(before)
+            if saved:
+                (folder / saved[1]).write_text(code, encoding="utf-8")
+            elif language == "python":
+                rest.append(code)
     return rest
 
 
@@ -123,7 +124,9 @@ def without_loops(lines):
 
 
 def expand(pattern):
-    """The files that a shell makes of a pattern with braces or asterisks."""
+    """The files that a shell makes of a pattern with braces or asterisks, or one that the page says to save."""
+    if Path(pattern).is_file():
+        return [Path(pattern).resolve()]
     made = subprocess.run(
         ["bash", "-c", f"ls -d {pattern}"], capture_output=True, text=True, check=True, cwd=REPOSITORY
     )
