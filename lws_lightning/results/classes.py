@@ -16,7 +16,7 @@ MAX_CLASSES = 20  # in the matrix of a page
 class Cell(NamedTuple):
     """A cell of a confusion matrix: the number of images, and its share of those of the true class in [0, 1]."""
 
-    count: int
+    images: int
     share: float
 
 

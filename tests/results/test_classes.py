@@ -48,7 +48,7 @@ def test_runs_of_a_row_are_added_up(write, tmp_path):
     report = make_report(load_runs([tmp_path])[0])
     low, high = report.parts[0].confusions
     assert (low.task, low.runs, high.task) == ("low", 2, "high")
-    assert [[cell.count for cell in cells] for _, cells in low.matrix] == [[9, 3, 0], [0, 8, 0], [0, 0, 6]]
+    assert [[cell.images for cell in cells] for _, cells in low.matrix] == [[9, 3, 0], [0, 8, 0], [0, 0, 6]]
     page = report.html()
     assert "A none, low" in page
     assert "b &lt;i&gt; (3)" in page
