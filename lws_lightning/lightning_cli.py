@@ -14,7 +14,7 @@ import lws_lightning.callbacks
 import lws_lightning.data
 import lws_lightning.methods  # noqa: F401
 from lws_lightning import __version__
-from lws_lightning.callbacks import RunRecord, StepProgressBar
+from lws_lightning.callbacks import ErrorMonitor, RunRecord, StepProgressBar
 from lws_lightning.checkpoints import find_checkpoint, read_checkpoint_info, run_folder_of
 from lws_lightning.data import MultiTaskDataModule
 from lws_lightning.methods import MultiTaskMethod, check_trainer
@@ -136,8 +136,9 @@ class LWSCLI(LightningCLI):
         """Refuses to test untrained networks, and adds the result to the run's record."""
         folder = run_folder_of(Path(self._require_checkpoint("test")))
         callbacks = self.trainer.callbacks  # type: ignore[attr-defined]
-        if folder is not None and not any(isinstance(c, RunRecord) for c in callbacks):
-            callbacks.append(RunRecord(run_dir=str(folder)))
+        for kind in (RunRecord, ErrorMonitor) if folder is not None else ():
+            if not any(isinstance(c, kind) for c in callbacks):
+                callbacks.append(kind(run_dir=str(folder)))
 
     def _require_checkpoint(self, subcommand: str) -> str:
         path = self.config[subcommand].ckpt_path

@@ -33,7 +33,8 @@ OTHER_METHODS = [
     *method_rows("omniglot/convnet", ["prior", "soft_layer_ordering"]),
     *method_rows("omniglot/resnet18", ["prior"]),
 ]
-SHIPPED = [(row,) for row in ROWS] + OTHER_METHODS + PLUS
+PHOTOGRAPHS = [("image_folders/learned", "options/photographs")]
+SHIPPED = [(row,) for row in ROWS] + OTHER_METHODS + PLUS + PHOTOGRAPHS
 
 
 def name_of(combination):

@@ -173,7 +173,8 @@ def test_tensorboard_tags(lws):
     events.Reload()
     tags = events.Tags()
     scalars = {
-        "train/loss", "nes/loss_mean", "nes/loss_best", "entropy/mean", "entropy/conv1", "entropy_normalized/dense1",
+        "train/loss", "nes/loss_mean", "nes/loss_best", "train/loss/scrambled_parity",
+        "sharing/entropy/mean", "sharing/entropy/dense1", "Error/test_curve",
         "sharing/distinct_weights", "sharing/parameters", "test_curve/error", "test_curve/error_task_mean",
         "test_curve/error/scrambled_parity", "test_curve/loss",
     }  # fmt: skip
@@ -181,7 +182,7 @@ def test_tensorboard_tags(lws):
     assert {"sharing/assignment", "sharing/probabilities"} <= set(tags["images"])
     assert "sharing/probabilities_histogram" in tags["histograms"]
     assert [event.step for event in events.Scalars("train/loss")] == [0, 1, 2, 3]
-    first = events.Scalars("entropy_normalized/mean")[0].value
+    first = events.Scalars("sharing/entropy/mean")[0].value
     assert 0.9 < first <= 1
 
 

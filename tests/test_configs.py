@@ -99,7 +99,9 @@ def test_these_are_all_files():
     ]
     assert sorted(ROWS) == sorted(["/".join((f, f"{n}_{s}")) for f, n, s in PAPERS_ROWS] + ours)
     assert {name for _, *overlays in OTHER_METHODS for name in overlays} == {f"methods/{name}" for name in METHODS}
-    assert {path.stem for path in (CONFIGS / "options").glob("*.yaml")} == {"training_plus", "learned_plus", "trunk"}
+    assert {path.stem for path in (CONFIGS / "options").glob("*.yaml")} == {
+        *("training_plus", "learned_plus", "trunk", "photographs")
+    }
     assert {path.parent.name for path in CONFIGS.rglob("*.yaml")} == {
         *DATA,
         "quickstart",
@@ -168,6 +170,26 @@ def test_what_goes_beyond_the_paper_is_all_that_plus_adds(combination):
     assert model_of(combination) == (method, options | added)
     assert resolved(combination)["data"] == resolved((row,))["data"]
     assert resolved(combination)["trainer"] == resolved((row,))["trainer"]
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.startswith("demo")])
+def test_every_row_has_its_recipe_beyond_the_paper(row):
+    overlays = (TRAINING, LEARNED) if row.endswith("learned") else (TRAINING,)
+    options = model_of((row, *overlays))[1]
+    assert options.items() >= (TRAINING_PLUS | (LEARNED_PLUS if row.endswith("learned") else {})).items()
+
+
+@pytest.mark.parametrize("sharing", ["learned", "full", "none"])
+def test_photographs_keep_the_sharing_and_are_augmented(sharing):
+    row = f"image_folders/{sharing}"
+    method, options = model_of((row,))
+    assert model_of((row, "options/photographs")) == (method, options | {"network": "omniglot_convnet"})
+    data = resolved((row, "options/photographs"))["data"]["init_args"]
+    assert data["image_size"] == 64
+    assert data["augmentation"][0] == "RandomHorizontalFlip"
+    trunk = resolve((row, "options/photographs", "options/trunk"), "--data.image_size", "112")
+    assert trunk["model"]["init_args"]["network"].startswith("timm:")
+    assert trunk["data"]["init_args"]["image_size"] == 112
 
 
 @pytest.mark.parametrize("method", ["sluice", "cross_stitch", "routing"])

@@ -36,12 +36,13 @@ def blocks(page, language):
 def write_files(page, folder):
     """Writes what the page says to save, and returns the other blocks of Python."""
     rest = []
-    for before, code in blocks(page, "python"):
-        saved = SAVED_AS.search(before)
-        if saved:
-            (folder / saved[1]).write_text(code, encoding="utf-8")
-        else:
-            rest.append(code)
+    for language in ("python", "yaml"):
+        for before, code in blocks(page, language):
+            saved = SAVED_AS.search(before)
+            if saved:
+                (folder / saved[1]).write_text(code, encoding="utf-8")
+            elif language == "python":
+                rest.append(code)
     return rest
 
 
@@ -123,7 +124,9 @@ def without_loops(lines):
 
 
 def expand(pattern):
-    """The files that a shell makes of a pattern with braces or asterisks."""
+    """The files that a shell makes of a pattern with braces or asterisks, or one that the page says to save."""
+    if Path(pattern).is_file():
+        return [Path(pattern).resolve()]
     made = subprocess.run(
         ["bash", "-c", f"ls -d {pattern}"], capture_output=True, text=True, check=True, cwd=REPOSITORY
     )
@@ -137,15 +140,21 @@ def test_shown_commands_are_understood(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     write_files(page, tmp_path)
     for subcommand, *words in commands(page):
-        if "CONFIG..." in words or ("--config" not in words and subcommand == "fit"):
+        if any(word.startswith("CONFIG") for word in words) or ("--config" not in words and subcommand == "fit"):
             continue
         words = [word for word in words if word != "--print_config"]
         first = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
-        configs = [config for word in words[:first] for config in expand(word)]
+        chains = [[expand(part) for part in word.split("+")] for word in words[:first]]
+        configs = [config for chain in chains for config in chain[0]]
+        own = [overlay for chain in chains[:1] for part in chain[1:] for overlay in part]
         options, overlays = without(words[first:], ("--seeds", "--jobs", "--out", "--cluster"))
         configs, overlays = (configs, overlays) if subcommand == "sweep" else (overlays[:1], overlays[1:])
         assert configs
-        given = [word for overlay in overlays for word in ("--config", str(overlay))]
+        for chain in chains[1:]:  # each further one with overlays of its own
+            if len(chain) > 1:
+                chained = [word for part in chain[1:] for word in ("--config", str(part[0]))]
+                assert resolve_config(chain[0][0], chained)["model"]
+        given = [word for overlay in (*own, *overlays) for word in ("--config", str(overlay))]
         assert resolve_config(configs[0], [*given, *options])["model"]
 
 

@@ -1,6 +1,7 @@
 """What a run says at its end."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from locations import CONFIGS
 from small import digits, fixed, learned
 
-from lws_lightning.records import wilson_interval
+from lws_lightning.records import Evaluation, TaskEvaluation, wilson_interval
 from lws_lightning.run_summary import decisions_of, run_summary
 
 QUIET = ("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false")
@@ -64,6 +65,26 @@ def test_the_remedy_is_that_of_the_search():
     assert "lower model.critical_z (4)" in run_summary(learned(data, critical_z=4.0), None, None)[1]
     assert decisions_of(fixed(data)) is None
     assert decisions_of(learned(data, weights_per_layer=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "error", "said"), [(0.01, 12.0, True), (0.01, 1.0, False), (0.5, 12.0, False), (math.nan, 12.0, False)]
+)
+def test_a_run_that_overfits_is_told_so(monkeypatch, loss, error, said):
+    method = fixed(digits())
+    monkeypatch.setattr(method.update, "task_losses", lambda: {"a": loss, "b": loss})
+    evaluation = Evaluation("val", 10, error, error, 1.0, {"a": TaskEvaluation(error, 100)})
+    lines = [line for line in run_summary(method, evaluation, None) if line.startswith("Overfits")]
+    assert bool(lines) == said
+    if said:
+        assert (
+            f"training loss is {loss:.2g}, but {error:.2f} % of the validation images are wrong. Augment (" in lines[0]
+        )
+
+
+def test_an_untrained_network_does_not_overfit():
+    evaluation = Evaluation("test", 10, 50.0, 50.0, 1.0, {"a": TaskEvaluation(50.0, 100)})
+    assert not any("Overfits" in line for line in run_summary(fixed(digits()), evaluation, None))
 
 
 @pytest.mark.parametrize(

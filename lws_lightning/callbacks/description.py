@@ -11,13 +11,14 @@ from lws_lightning.records import (
     TRAINER_OPTIONS,
     Identity,
     Run,
+    changed_options,
     default_options,
     options_to_json,
     probabilities_by_copy,
 )
 from lws_lightning.search import SearchDistribution
 
-__all__ = ["describe_run", "identity_of"]
+__all__ = ["describe_run", "identity_of", "other_run"]
 
 
 def identity_of(trainer: Trainer, method: MultiTaskMethod) -> Identity:
@@ -62,6 +63,31 @@ def describe_run(trainer: Trainer, method: MultiTaskMethod, **progress: Any) -> 
         processes=trainer.world_size,
         **progress,
     )
+
+
+def other_run(run: Run, trainer: Trainer, module: MultiTaskMethod) -> str:
+    """Lists how the recorded run differs from the one whose networks are tested, empty if they may be the same.
+
+    Options of the start are not recorded in trained networks, and evaluations do not depend on those of batches.
+    """
+    data, identity = getattr(trainer, "datamodule", None), identity_of(trainer, module)
+    ignored = module.start_options | getattr(data, "batch_options", frozenset()) - {"seed"}
+    recorded = {
+        "data": run.data,
+        "method": run.method,
+        "network": run.network,
+        **run.identity.data,
+        **run.identity.method,
+    }
+    tested = {
+        "data": data and type(data).__name__,
+        "method": module.method_name,
+        "network": module.network_name,
+        **identity.data,
+        **identity.method,
+    }
+    changed = changed_options(recorded, tested).items()
+    return ", ".join(f"{name} {old}, not {new}" for name, (old, new) in changed if name not in ignored)
 
 
 def _neutral(module: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Records a run in its folder: `curve.csv` and `result.json`."""
+"""Records a run in its folder: `curve.csv` and `result.json`, and after a test `test_classes.json`."""
 
 import os
 import time
@@ -11,10 +11,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lws_lightning.callbacks.checks import require_method
-from lws_lightning.callbacks.description import describe_run, identity_of
+from lws_lightning.callbacks.description import describe_run, other_run
 from lws_lightning.callbacks.stopping import stopped_by
 from lws_lightning.methods import MultiTaskMethod, inference_costs, inference_seconds
 from lws_lightning.records import (
+    CLASSES_FILE,
     RECORD_FILE,
     BestEffortWriter,
     CurveRow,
@@ -23,7 +24,6 @@ from lws_lightning.records import (
     Latency,
     Run,
     Status,
-    changed_options,
     curve_to_csv,
     find_run,
     insert_row,
@@ -199,11 +199,13 @@ class RunRecord(Callback):
         run = find_run(folder)
         if run is None:
             run = self._describe(trainer, module, "finished", test.step)
-        elif self.run_dir is None and (other := _other_run(run, trainer, module)):
+        elif self.run_dir is None and (other := other_run(run, trainer, module)):
             rank_zero_warn(
                 f"{folder / RECORD_FILE} is the record of another run ({other}); the test result is not written there."
             )
             return
+        if module.class_results is not None:
+            self._writer.write(folder / CLASSES_FILE, module.class_results.text())
         self._writer.write(folder / RECORD_FILE, replace(run, test=test).text())
 
     # Writing.
@@ -250,28 +252,3 @@ class RunRecord(Callback):
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _other_run(run: Run, trainer: Trainer, module: MultiTaskMethod) -> str:
-    """Lists how the recorded run differs from the one whose networks are tested, empty if they may be the same.
-
-    Options of the start are not recorded in trained networks, and evaluations do not depend on those of batches.
-    """
-    data, identity = getattr(trainer, "datamodule", None), identity_of(trainer, module)
-    ignored = module.start_options | getattr(data, "batch_options", frozenset()) - {"seed"}
-    recorded = {
-        "data": run.data,
-        "method": run.method,
-        "network": run.network,
-        **run.identity.data,
-        **run.identity.method,
-    }
-    tested = {
-        "data": data and type(data).__name__,
-        "method": module.method_name,
-        "network": module.network_name,
-        **identity.data,
-        **identity.method,
-    }
-    changed = changed_options(recorded, tested).items()
-    return ", ".join(f"{name} {old}, not {new}" for name, (old, new) in changed if name not in ignored)

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 
 from lws_lightning.callbacks.checks import require_method
 from lws_lightning.callbacks.tags import tags_of
+from lws_lightning.callbacks.tensorboard import tensorboards
 from lws_lightning.drawing import (
     affinity_figure,
     affinity_of_probabilities,
@@ -25,14 +25,17 @@ from lws_lightning.run_folders import is_dry_run, run_folder
 
 __all__ = ["SharingMonitor"]
 
+_ENTROPY = "sharing/entropy/mean"
+
 
 class SharingMonitor(Callback):
     """Logs the progress of the search and draws which tasks share which weights.
 
-    Every `log_every_n_steps` steps it logs `entropy/mean` and `entropy/<layer>` in nats, the same divided by log K_l
-    under `entropy_normalized/`, all as means over tasks, and `sharing/distinct_weights` (copies in use over all
-    layers) and `sharing/parameters`. Fixed sharing has no entropies. If no assignment describes the sharing, there are
-    no distinct weights and no picture of the assignment.
+    Every `log_every_n_steps` steps it logs the entropy of the search distribution as `sharing/entropy/mean` and
+    `sharing/entropy/<layer>`, divided by log K_l, so that it is 1 for uniform probabilities and 0 for a decision, as
+    means over tasks; and `sharing/distinct_weights` (copies in use over all layers) and `sharing/parameters`. Fixed
+    sharing has no entropies. If no assignment describes the sharing, there are no distinct weights and no picture of
+    the assignment.
 
     At each evaluation and at the end of training, TensorBoard gets the figures `sharing/assignment`,
     `sharing/probabilities` and `sharing/affinity` (how likely two tasks share a layer, with at least two tasks) and the
@@ -65,7 +68,7 @@ class SharingMonitor(Callback):
         module = require_method(pl_module, self)
         totals, by_layer = _scalars(module)
         for name, value in totals.items():
-            pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=name == "entropy/mean")
+            pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=name == _ENTROPY)
         # After each step Lightning goes through everything ever passed to `log`, which takes half a millisecond for
         # 2 L values. So these go to the loggers directly, with the step that Lightning uses for the others.
         trainer.callback_metrics.update(by_layer)
@@ -92,14 +95,14 @@ class SharingMonitor(Callback):
             self._draw_for_tensorboard(trainer, module)
         if len(module.assignment):
             text = groups_text(module.assignment, module.layer_names, module.task_names)
-            for logger in _tensorboards(trainer):
+            for logger in tensorboards(trainer):
                 logger.experiment.add_text("sharing/groups", text, trainer.global_step)
         for name, figure in _figures(module).items():
             self._writer.write(self._folder / "pictures" / f"{name}.png", picture_png(figure))
 
     def _draw_for_tensorboard(self, trainer: Trainer, module: MultiTaskMethod) -> None:
         self._drawn_at = trainer.global_step
-        loggers = _tensorboards(trainer)
+        loggers = tensorboards(trainer)
         if not loggers:
             return
         pictures = {name: picture_array(figure) for name, figure in _figures(module).items()}
@@ -114,10 +117,6 @@ class SharingMonitor(Callback):
                 logger.experiment.add_histogram(
                     "sharing/probabilities_histogram", probs[real.expand_as(probs)], trainer.global_step
                 )
-
-
-def _tensorboards(trainer: Trainer) -> list[TensorBoardLogger]:
-    return [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
 
 
 def _figures(module: MultiTaskMethod) -> dict[str, Figure]:
@@ -144,12 +143,8 @@ def _scalars(module: MultiTaskMethod) -> tuple[dict[str, torch.Tensor], dict[str
         totals["sharing/distinct_weights"] = torch.tensor(float(distinct))
     layers: dict[str, torch.Tensor] = {}
     if module.distribution is not None:
+        by_layer = module.distribution.normalized_entropy().mean(1)
+        totals[_ENTROPY] = by_layer.mean()
         tags = tags_of(module.layer_names)
-        for group, by_layer_and_task in (
-            ("entropy", module.distribution.entropy()),
-            ("entropy_normalized", module.distribution.normalized_entropy()),
-        ):
-            by_layer = by_layer_and_task.mean(1)
-            totals[f"{group}/mean"] = by_layer.mean()
-            layers.update({f"{group}/{tag}": value for tag, value in zip(tags, by_layer, strict=True)})
+        layers = {f"sharing/entropy/{tag}": value for tag, value in zip(tags, by_layer, strict=True)}
     return totals, layers

@@ -8,8 +8,9 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.image import imsave
 
-__all__ = ["picture_array", "picture_png", "picture_svg"]
+__all__ = ["array_png", "picture_array", "picture_png", "picture_svg"]
 
 
 def picture_png(figure: Figure, dpi: int = 110) -> bytes:
@@ -33,3 +34,10 @@ def picture_array(figure: Figure, dpi: int = 110) -> np.ndarray[Any, np.dtype[np
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # type: ignore[no-untyped-call]
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
+
+
+def array_png(picture: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+    """Encodes the result of `picture_array` as PNG."""
+    content = io.BytesIO()
+    imsave(content, picture, format="png")
+    return content.getvalue()

@@ -4,6 +4,7 @@ from lws_lightning.methods.base import MultiTaskMethod
 from lws_lightning.methods.checks import check_trainer
 from lws_lightning.methods.cross_stitch import CrossStitch
 from lws_lightning.methods.early_stopping import IndependentEarlyStopping
+from lws_lightning.methods.engine import trainer_of
 from lws_lightning.methods.fixed import FixedScheme, FixedSharing
 from lws_lightning.methods.fully_adaptive import FullyAdaptiveSharing
 from lws_lightning.methods.inference import inference_costs, inference_parameters, inference_seconds
@@ -48,4 +49,5 @@ __all__ = [
     "inference_parameters",
     "inference_seconds",
     "method_from_checkpoint",
+    "trainer_of",
 ]

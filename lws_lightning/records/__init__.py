@@ -1,5 +1,6 @@
 """What a run leaves in its folder: the record and the curve, and atomic writing; without torch and Lightning."""
 
+from lws_lightning.records.classes import CLASSES_FILE, ClassResult, ClassResults, TaskClasses, find_classes
 from lws_lightning.records.curve import CurveRow, curve_from_csv, curve_to_csv, insert_row
 from lws_lightning.records.decisions import DECIDED, Decisions, probabilities_by_copy
 from lws_lightning.records.evaluation import Evaluation, TaskEvaluation, wilson_interval
@@ -25,10 +26,13 @@ from lws_lightning.records.run import (
 )
 
 __all__ = [
+    "CLASSES_FILE",
     "DECIDED",
     "RECORD_FILE",
     "TRAINER_OPTIONS",
     "BestEffortWriter",
+    "ClassResult",
+    "ClassResults",
     "CurveRow",
     "Decisions",
     "Evaluation",
@@ -39,11 +43,13 @@ __all__ = [
     "Record",
     "Run",
     "Status",
+    "TaskClasses",
     "TaskEvaluation",
     "changed_options",
     "curve_from_csv",
     "curve_to_csv",
     "default_options",
+    "find_classes",
     "find_run",
     "insert_row",
     "load_runs",

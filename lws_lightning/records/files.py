@@ -72,9 +72,13 @@ class BestEffortWriter:
         try:
             write_atomically(path, content() if callable(content) else content)
         except OSError as error:
-            if not self.failed:
-                text = f"{self.description} cannot be written to {path.parent} ({error}). The run continues."
-                warnings.warn(text, stacklevel=2)
-            self.failed = True
+            self.warn(path.parent, error)
             return False
         return True
+
+    def warn(self, folder: Path, error: OSError) -> None:
+        """Notes that something cannot be written to a folder; warns the first time."""
+        if not self.failed:
+            text = f"{self.description} cannot be written to {folder} ({error}). The run continues."
+            warnings.warn(text, stacklevel=3)
+        self.failed = True

@@ -12,11 +12,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lws_lightning.records import Run, write_atomically
 from lws_lightning.results.affinity import section_affinities
 from lws_lightning.results.affinity_tables import MAX_LAYERS, affinity_table, pair_table, stability_table
+from lws_lightning.results.classes import Confusions, class_table, section_confusions
 from lws_lightning.results.document import Block, Bullets, Heading, as_markdown
 from lws_lightning.results.drawing import Style, row_styles
 from lws_lightning.results.figures import FIGURE_KINDS, Picture, section_pictures
 from lws_lightning.results.gain import gain_sentences
 from lws_lightning.results.grouping import Source, group_runs
+from lws_lightning.results.improvement import improvement_table, improvements
 from lws_lightning.results.origin import Origin, environments, row_origin, training_dates
 from lws_lightning.results.row_tables import cost_table, error_table, foot_notes, row_table, run_table
 from lws_lightning.results.rows import Section
@@ -26,7 +28,7 @@ from lws_lightning.results.table import Table, csv_text
 __all__ = ["Report", "comparison_table", "folder_names", "make_report"]
 
 _FIGURE_FORMATS = ("png", "svg")
-_TABLES = ("table", "runs", "tests", "affinity", "stability")
+_TABLES = ("table", "runs", "improvement", "classes", "tests", "affinity", "stability")
 _FIGURE_FILE = re.compile(rf"({'|'.join(FIGURE_KINDS)})_[A-Z]+_\w+\.(png|svg)")
 
 
@@ -38,11 +40,13 @@ class Part:
         section: Its rows.
         errors: The table of the rows, None without a finished run.
         notes: Sentences below that table.
+        improvement: By how much rows are better than no sharing, None without such a row.
         folders: The run folders of each row, as sentences.
         costs: The cost of a prediction, None if no run has measured it.
         tests: The significance tests, None if there is nothing to compare.
         gains: What of learned sharing's gain is the search's, as sentences.
         left_out: Sentences about the runs in no row.
+        confusions: The classes of each row and task, for the page; empty without figures.
         sharing: How far the seeds agree, and the pairs of tasks that share most; empty without figures.
         pictures: The figures, may be empty.
         problems: Sentences about runs that are missing in a figure.
@@ -53,11 +57,13 @@ class Part:
     section: Section
     errors: Table[Any] | None
     notes: list[str]
+    improvement: Table[Any] | None
     folders: list[str]
     costs: Table[Any] | None
     tests: Table[Any] | None
     gains: list[str]
     left_out: list[str]
+    confusions: list[Confusions]
     sharing: list[Table[Any]]
     pictures: list[Picture]
     problems: list[str]
@@ -73,6 +79,8 @@ class Part:
             yield self.errors
             if self.notes:
                 yield "\n".join(self.notes)
+            if self.improvement:
+                yield self.improvement
             yield Bullets("Runs in each row", self.folders)
             if self.costs:
                 yield self.costs
@@ -228,20 +236,24 @@ def make_report(
 
 
 def _part(section: Section, styles: Mapping[str, Style], folder_name: Callable[[Path], str], figures: bool) -> Part:
-    comparisons = compare(section)
+    comparisons, improved = compare(section), improvements(section)
+    improvement = improvement_table(section, improved)
     tests = significance_table(section, comparisons, folder_name)
     affinities = section_affinities(section) if figures else []
     pictures, problems = section_pictures(section, styles, folder_name, affinities) if figures else ([], [])
+    confusions = section_confusions(section) if figures else []
     sharing: list[Table[Any]] = [stability_table(section, affinities, MAX_LAYERS), pair_table(section, affinities)]
     return Part(
         section=section,
         errors=error_table(section) if section.rows else None,
         notes=[*foot_notes(section), *section.notes],
+        improvement=improvement if improved else None,
         folders=[f"{row.letter}: {', '.join(folder_name(run.folder) for run in row.runs)}" for row in section.rows],
         costs=cost_table(section),
         tests=tests if comparisons else None,
         gains=gain_sentences(section, comparisons),
         left_out=[run.text(folder_name) for run in section.left_out],
+        confusions=confusions,
         sharing=sharing if affinities else [],
         pictures=pictures,
         problems=problems,
@@ -249,6 +261,8 @@ def _part(section: Section, styles: Mapping[str, Style], folder_name: Callable[[
         files={
             "table": row_table(section, folder_name),
             "runs": run_table(section, folder_name),
+            "improvement": improvement,
+            "classes": class_table(section, confusions),
             "tests": tests,
             "affinity": affinity_table(section, affinities),
             "stability": stability_table(section, affinities),

@@ -48,12 +48,12 @@ def sweep(arguments: Sequence[str], resolve_config: ResolveConfig) -> None:
     out = Path(parsed.out)
     try:
         seeds = parse_seeds(parsed.seeds)
-        paths, overlays = list(dict.fromkeys(map(Path, parsed.configs))), list(map(Path, parsed.overlays))
-        for path in (*paths, *overlays):
-            if not path.is_file():
-                raise ValueError(f"{path}: there is no such configuration file.")
-        options = [word for overlay in overlays for word in ("--config", str(overlay))] + run_options
-        runs = plan_runs({path: resolve_config(path, options) for path in paths}, seeds, out, overlays)
+        overlays = [path for text in parsed.overlays for path in _files(text)]
+        configs = {}
+        for files in dict.fromkeys(map(_files, parsed.configs)):
+            options = [word for overlay in (*files[1:], *overlays) for word in ("--config", str(overlay))]
+            configs[files] = resolve_config(files[0], [*options, *run_options])
+        runs = plan_runs(configs, seeds, out, overlays)
         for run in runs:
             save_config(run)
     except (ValueError, OSError) as error:
@@ -72,6 +72,23 @@ def sweep(arguments: Sequence[str], resolve_config: ResolveConfig) -> None:
             display.say("Stopped. The same command resumes the sweep.")
             raise SystemExit(130) from None
     _print_summary(runs, outcomes, out)
+
+
+def _files(text: str) -> tuple[Path, ...]:
+    """Splits CONFIG+OVERLAY+... into its files; a file whose name has a + is one file.
+
+    Raises:
+        ValueError: If a file does not exist.
+    """
+    if Path(text).is_file():
+        return (Path(text),)
+    files = tuple(map(Path, text.split("+")))
+    for file in files:
+        if not file.is_file():
+            place = f" (in {text}, where + comes before each overlay)" if len(files) > 1 else ""
+            name = "an empty name" if file == Path() else file
+            raise ValueError(f"{name}: there is no such configuration file{place}.")
+    return files
 
 
 def _print_summary(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: Path) -> None:
@@ -94,13 +111,18 @@ def _print_summary(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: P
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "lws sweep",
-        usage="lws sweep CONFIG... [--config OVERLAY ...] [--seeds 0-9] [--jobs N] [--out DIR] [--cluster slurm] "
-        "[--any.option VALUE ...]",
+        usage="lws sweep CONFIG[+OVERLAY...]... [--config OVERLAY ...] [--seeds 0-9] [--jobs N] [--out DIR] "
+        "[--cluster slurm] [--any.option VALUE ...]",
         description="Trains every configuration with every seed and tests the result. The same command may be given "
         "again at any time: finished runs are skipped, interrupted ones resume from their last checkpoint. All other "
         "options are passed to every run, as to `lws fit`.",
     )
-    parser.add_argument("configs", nargs="+", metavar="CONFIG", help="configuration files of `lws fit`")
+    parser.add_argument(
+        "configs",
+        nargs="+",
+        metavar="CONFIG",
+        help="configuration files of `lws fit`; CONFIG+OVERLAY+...: with overlays of its own",
+    )
     parser.add_argument(
         "-c",
         "--config",

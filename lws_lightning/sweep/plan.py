@@ -63,12 +63,16 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def plan_runs(
-    configs: Mapping[Path, Mapping[str, Any]], seeds: Sequence[int], out: Path, overlays: Sequence[Path] = ()
+    configs: Mapping[Path, Mapping[str, Any]] | Mapping[tuple[Path, ...], Mapping[str, Any]],
+    seeds: Sequence[int],
+    out: Path,
+    overlays: Sequence[Path] = (),
 ) -> list[SweepRun]:
     """Lists the runs of a sweep, seed by seed, so that every configuration gets its first result early.
 
     Args:
-        configs: The complete options of each configuration file, with those of the overlays.
+        configs: The complete options of each configuration file, with those of the overlays. A file with overlays of
+            its own is a tuple that begins with it.
         seeds: The seeds.
         out: Folder of the sweep.
         overlays: Files whose options replace those of each configuration.
@@ -81,8 +85,9 @@ def plan_runs(
             run with different options.
     """
     named: dict[str, Mapping[str, Any]] = {}
-    for path, config in configs.items():
-        name = "+".join([f"{path.resolve().parent.name}/{path.stem}", *(overlay.stem for overlay in overlays)])
+    for files, config in configs.items():
+        path, *own = files if isinstance(files, tuple) else (files,)
+        name = "+".join([f"{path.resolve().parent.name}/{path.stem}", *(overlay.stem for overlay in (*own, *overlays))])
         if name in named:
             raise ValueError(f"Two configurations are called {name}: give them in two sweeps, or rename a file.")
         _check(path, config)
@@ -106,7 +111,7 @@ def _check(path: Path, config: Mapping[str, Any]) -> None:
     if not (config.get("model") and config.get("data")):
         raise ValueError(
             f"{path} does not say which model and data. A file that changes options of another is given after it: "
-            f"lws sweep CONFIG... --config {path}"
+            f"lws sweep CONFIG... --config {path} for all, lws sweep CONFIG+{path} for one"
         )
     trainer = config["trainer"]
     for section in ("model", "data"):

@@ -65,6 +65,7 @@ class WeightUpdate:
         self.stopping = stopping
         self._average, self._ema_decay = average, ema_decay
         self._penalty = penalty
+        self._last: tuple[list[int], Tensor] | None = None
 
     @property
     def step(self) -> int:
@@ -160,7 +161,18 @@ class WeightUpdate:
             )
         if self.clip_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
+        self._last = tasks, losses
         return losses
+
+    def task_losses(self) -> dict[str, float]:
+        """Returns the mean loss over the population of the last step by task; waits for the device.
+
+        Stopped tasks are left out, and before the first step there are none.
+        """
+        if self._last is None:
+            return {}
+        tasks, losses = self._last
+        return dict(zip((self.task_names[task] for task in tasks), losses.mean(0).tolist(), strict=True))
 
     def apply(self) -> None:
         """Updates running statistics, weights and their average from the last `gradients`, as one transaction."""

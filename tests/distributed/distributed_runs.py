@@ -10,8 +10,22 @@ from small import state_of, tiny_network
 from stopped_runs import INTERVAL, STEPS, Evaluations, Strike, saving, what_is_left
 
 import lws_lightning.methods as methods
+from lws_lightning.callbacks import ErrorMonitor
 
 NETWORKS = {"norm": tiny_network, "plain": conv_without_norm}
+
+
+class Wrong(ErrorMonitor):
+    """Keeps the wrongly classified images that it draws."""
+
+    def on_test_end(self, trainer, pl_module):
+        wrong = self._wrong
+        super().on_test_end(trainer, pl_module)
+        names = pl_module.data_record.class_names
+        self.found = [
+            sorted((each.true, each.predicted, round(each.probability, 5), each.image.tolist()) for each in images)
+            for images in wrong.found(names)
+        ]
 
 
 class EveryStep(Callback):
@@ -77,8 +91,14 @@ def evaluate(folder, ckpt_path, **data):
     seen = []
     update = module.errors.update
     module.errors.update = lambda task, logits, labels: (seen.append((task, len(labels))), update(task, logits, labels))
-    small_trainer(folder).test(module, datamodule=datamodule, verbose=False)
-    return {"evaluation": module.evaluations["test"], "seen": seen}
+    wrong = Wrong(run_dir=str(folder))
+    small_trainer(folder, callbacks=[wrong]).test(module, datamodule=datamodule, verbose=False)
+    return {
+        "evaluation": module.evaluations["test"],
+        "seen": seen,
+        "classes": module.class_results,
+        "wrong": wrong.found,
+    }
 
 
 def _loss_of_rank_one(module):

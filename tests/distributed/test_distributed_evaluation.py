@@ -17,6 +17,9 @@ def test_evaluation_is_that_of_one_process(pair, tmp_path, tasks):
     assert found.tasks == expected.tasks
     assert found.error == expected.error
     assert found.loss == pytest.approx(expected.loss, rel=1e-6)
+    assert both[0]["classes"] == both[1]["classes"] == alone["classes"]
+    assert both[0]["wrong"] == both[1]["wrong"] == alone["wrong"]
+    assert any(alone["wrong"])
     assert sorted(both[0]["seen"] + both[1]["seen"]) == sorted(alone["seen"])
 
 

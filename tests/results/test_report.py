@@ -56,7 +56,7 @@ def test_files(study, capsys):
     printed = capsys.readouterr()
     assert printed.out.endswith(f"Report: {out / 'report.html'}\n")
     assert "warning: odd: has no curve.csv. The curves go on without it." in printed.err
-    tables = {f"{name}.csv" for name in ("affinity", "runs", "stability", "table", "tests")}
+    tables = {f"{name}.csv" for name in ("affinity", "classes", "improvement", "runs", "stability", "table", "tests")}
     assert {path.name for path in out.iterdir()} == tables | {"figures", "report.html", "report.md"}
     markdown = (out / "report.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\((figures/.*?)\)", markdown):

@@ -1,12 +1,14 @@
 """Which runs a sweep has, and what it refuses before any of them."""
 
+import contextlib
+
 import pytest
 import yaml
 from locations import CONFIGS
 
 from lws_lightning.cli import resolve_config
 from lws_lightning.records import find_run
-from lws_lightning.sweep.command import _split
+from lws_lightning.sweep.command import _split, sweep
 from lws_lightning.sweep.plan import parse_seeds, plan_runs, save_config
 
 LEARNED = CONFIGS / "quickstart/learned.yaml"
@@ -133,6 +135,57 @@ def test_names_tell_the_overlays(tmp_path):
     names = ["quickstart/learned+sluice+training_plus", "quickstart/full+sluice+training_plus"]
     assert [run.name for run in runs] == names
     assert [run.folder for run in runs] == [tmp_path / name / "seed2" for name in names]
+
+
+def planned(monkeypatch, tmp_path, *arguments):
+    """The runs that a sweep would train, by name."""
+    runs = []
+    monkeypatch.setattr("lws_lightning.sweep.command.run_locally", lambda planned, *_: runs.extend(planned) or [])
+    with contextlib.suppress(SystemExit):
+        sweep([str(argument) for argument in (*arguments, "--out", tmp_path / "out")], resolve_config)
+    return {run.name: run.config for run in runs}
+
+
+def test_overlays_of_one_configuration(monkeypatch, tmp_path):
+    prior, plus = CONFIGS / "methods/prior.yaml", CONFIGS / "options/training_plus.yaml"
+    runs = planned(monkeypatch, tmp_path, FULL, f"{FULL}+{prior}+{plus}", "--config", plus, "--model.lr", "0.002")
+    assert list(runs) == ["quickstart/full+training_plus", "quickstart/full+prior+training_plus+training_plus"]
+    full, changed = (run["model"]["init_args"] for run in runs.values())
+    assert (full["sharing"], changed["sharing"]) == ("full", "prior")
+    assert full["clip_grad_norm"] == changed["clip_grad_norm"] == 1.0
+    assert full["lr"] == changed["lr"] == 0.002
+
+
+def test_the_last_overlay_wins(monkeypatch, tmp_path):
+    for name, lr in (("a", 0.1), ("b", 0.2), ("c", 0.3)):
+        (tmp_path / f"{name}.yaml").write_text(f"model: {{init_args: {{lr: {lr}}}}}")
+    a, b, c = (tmp_path / f"{name}.yaml" for name in "abc")
+    runs = planned(monkeypatch, tmp_path, f"{FULL}+{a}+{b}", f"{LEARNED}+{b}+{a}", "--config", c)
+    assert [run["model"]["init_args"]["lr"] for run in runs.values()] == [0.3, 0.3]
+    runs = planned(monkeypatch, tmp_path, f"{FULL}+{a}+{b}", f"{LEARNED}+{b}+{a}", LEARNED)
+    assert [run["model"]["init_args"]["lr"] for run in runs.values()] == [0.2, 0.1, 0.001]
+
+
+def test_a_file_whose_name_has_a_plus(monkeypatch, tmp_path):
+    file = tmp_path / "a+b.yaml"
+    config = yaml.safe_load(FULL.read_text(encoding="utf-8"))
+    config["trainer"] = str(CONFIGS / "quickstart/trainer.yaml")
+    file.write_text(yaml.safe_dump(config))
+    assert list(planned(monkeypatch, tmp_path, file)) == [f"{tmp_path.name}/a+b"]
+
+
+@pytest.mark.parametrize(
+    ("chain", "message"),
+    [
+        (f"{FULL}+nowhere.yaml", r"nowhere\.yaml: there is no such configuration file \(in .*full\.yaml\+nowhere"),
+        (f"{FULL}+", "an empty name: there is no such configuration file"),
+        (f"{FULL}+{LEARNED.parent}", "quickstart: there is no such configuration file"),
+        (f"{FULL}+{CONFIGS / 'options/learned_plus.yaml'}", "nes_lr"),  # full sharing has no search
+    ],
+)
+def test_a_chain_that_does_not_work(chain, message):
+    with pytest.raises(SystemExit, match=message):
+        sweep([chain], resolve_config)
 
 
 @pytest.mark.parametrize("name", ["methods/sluice.yaml", "options/training_plus.yaml"])

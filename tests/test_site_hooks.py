@@ -1,0 +1,78 @@
+"""The hooks of the site, without mkdocs."""
+
+import importlib.util
+import re
+import sys
+import types
+
+import pytest
+import yaml
+from locations import REPOSITORY
+
+from lws_lightning import __version__
+
+
+@pytest.fixture
+def hooks(monkeypatch):
+    converter = types.SimpleNamespace(convert=lambda text, display: f"<math {display}>{text}</math>")
+    monkeypatch.setitem(sys.modules, "latex2mathml", types.ModuleType("latex2mathml"))
+    monkeypatch.setitem(sys.modules, "latex2mathml.converter", converter)
+    spec = importlib.util.spec_from_file_location("site_hooks", REPOSITORY / "docs/site_hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def readme(hooks, monkeypatch, tmp_path):
+    def write(text):
+        monkeypatch.setattr(hooks, "README", tmp_path / "README.md")
+        (tmp_path / "README.md").write_text(text, encoding="utf-8")
+
+    return write
+
+
+def test_a_section_with_links_and_headings(hooks, readme):
+    readme(
+        "# Title\n\nTop.\n\n## Results\n\nOne [page](docs/a.md), [file](LICENSE).\n\n"
+        "**With these.** Words **not this**.\n\n"
+        "### Deeper\n\n- **nor this**\n\n## Next\n\nElse.\n"
+    )
+    page = hooks.on_page_markdown("# Results\n\n{{ README: Results }}\n")
+    assert "[page](a.md), file." in page
+    assert "\n## With these\n\n**With these.** Words **not this**." in page
+    assert re.findall(r"^#+ .*$", page, re.MULTILINE) == ["# Results", "## With these", "## Deeper"]
+    assert "Else." not in page
+    assert hooks.on_page_markdown("{{ README: top }}").strip() == "Top."
+
+
+def test_a_section_that_is_not_there(hooks, readme):
+    readme("# Title\n")
+    with pytest.raises(ValueError, match="no heading 'Results'"):
+        hooks.on_page_markdown("{{ README: Results }}")
+
+
+def test_the_results_have_headings(hooks):
+    page = hooks.on_page_markdown("{{ README: Results }}")
+    found = re.findall(r"^## .*$", page, re.MULTILINE)
+    assert len(found) >= 5
+    assert len(set(found)) == len(found)
+
+
+def test_formulas_become_mathml(hooks):
+    page = r'<p><span class="arithmatex">\(a &lt; b\)</span></p><div class="arithmatex">\[c\]</div>'
+    assert hooks.on_page_content(page) == "<p><math inline>a < b</math></p><math block>c</math>"
+
+
+def test_the_site_is_set_up():
+    text = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+    plain = yaml.safe_load(re.sub(r"!ENV |!!python/\S+", "", text))
+    assert {"navigation.footer", "navigation.top"} <= set(plain["theme"]["features"])
+    for file in plain["extra_css"]:
+        assert "overflow-x: auto" in (REPOSITORY / "docs" / file).read_text(encoding="utf-8")
+
+
+def test_the_citation_is_that_of_this_version():
+    cited = (REPOSITORY / "docs/cite.md").read_text(encoding="utf-8")
+    assert f"version = {{{__version__}}}" in cited
+    assert f"version: {__version__}" in (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
