@@ -1,4 +1,4 @@
-"""What mkdocs does not do by itself: sections of the README as pages with headings, and formulas without a script."""
+"""What mkdocs does not do by itself: sections of the README as pages, and formulas without a script."""
 
 import html
 import re
@@ -10,7 +10,6 @@ from latex2mathml.converter import convert
 README = Path(__file__).parent.parent / "README.md"
 _INCLUDED = re.compile(r"^\{\{ README: (.+) \}\}$", re.MULTILINE)
 _ELSEWHERE = re.compile(r"(?<!!)\[([^]]+)\]\((?!docs/|https?://|#)[^)]+\)")  # files that are not part of the site
-_LEAD = re.compile(r"(?<=\n\n)\*\*([^*\n]+)\*\*", re.MULTILINE)  # bold words that begin a paragraph
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s*</\1>', re.DOTALL)
 
 
@@ -30,8 +29,7 @@ def on_page_content(content: str, **_: Any) -> str:
 def readme_section(heading: str) -> str:
     """Returns a section of the README without its heading, its links as they are seen from docs/.
 
-    Of a link to a file outside of docs/ only the text is left. A paragraph that begins with bold words gets them as
-    its heading, so that the site's table of contents shows what a long section has.
+    Of a link to a file outside of docs/ only the text is left.
 
     Args:
         heading: The text of the heading, or "top" for what stands before the first `##`.
@@ -51,6 +49,5 @@ def readme_section(heading: str) -> str:
         end = re.search(rf"^#{{2,{level}}} ", rest, re.MULTILINE)
         section = rest[: end.start()] if end else rest
         section = re.sub(rf"^#{{{level}}}(#+ )", r"#\1", section, flags=re.MULTILINE)  # ### below ## becomes ##
-        section = _LEAD.sub(lambda found: f"## {found[1].rstrip('.:')}\n\n{found[0]}", section)
     section = _ELSEWHERE.sub(r"\1", section)
     return re.sub(r"\]\(docs/", "](", section)

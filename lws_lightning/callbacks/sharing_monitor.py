@@ -25,17 +25,16 @@ from lws_lightning.run_folders import is_dry_run, run_folder
 
 __all__ = ["SharingMonitor"]
 
-_ENTROPY = "sharing/entropy/mean"
+_ENTROPY = "entropy/mean"
 
 
 class SharingMonitor(Callback):
     """Logs the progress of the search and draws which tasks share which weights.
 
-    Every `log_every_n_steps` steps it logs the entropy of the search distribution as `sharing/entropy/mean` and
-    `sharing/entropy/<layer>`, divided by log K_l, so that it is 1 for uniform probabilities and 0 for a decision, as
-    means over tasks; and `sharing/distinct_weights` (copies in use over all layers) and `sharing/parameters`. Fixed
-    sharing has no entropies. If no assignment describes the sharing, there are no distinct weights and no picture of
-    the assignment.
+    Every `log_every_n_steps` steps it logs the entropy of the search distribution in nats as `entropy/mean` and
+    `entropy/<layer>`, means over tasks: log K_l for uniform probabilities, 0 for a decision; and
+    `sharing/distinct_weights` (copies in use over all layers) and `sharing/parameters`. Fixed sharing has no entropies.
+    If no assignment describes the sharing, there are no distinct weights and no picture of the assignment.
 
     At each evaluation and at the end of training, TensorBoard gets the figures `sharing/assignment`,
     `sharing/probabilities` and `sharing/affinity` (how likely two tasks share a layer, with at least two tasks) and the
@@ -143,8 +142,8 @@ def _scalars(module: MultiTaskMethod) -> tuple[dict[str, torch.Tensor], dict[str
         totals["sharing/distinct_weights"] = torch.tensor(float(distinct))
     layers: dict[str, torch.Tensor] = {}
     if module.distribution is not None:
-        by_layer = module.distribution.normalized_entropy().mean(1)
+        by_layer = module.distribution.entropy().mean(1)
         totals[_ENTROPY] = by_layer.mean()
         tags = tags_of(module.layer_names)
-        layers = {f"sharing/entropy/{tag}": value for tag, value in zip(tags, by_layer, strict=True)}
+        layers = {f"entropy/{tag}": value for tag, value in zip(tags, by_layer, strict=True)}
     return totals, layers

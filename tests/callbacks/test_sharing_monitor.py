@@ -37,25 +37,25 @@ def test_entropies_every_n_steps(fit):
     scalars = seen.Tags()["scalars"]
     # A layer called "mean" does not overwrite the mean.
     assert {tag for tag in scalars if "entropy" in tag or tag.startswith("sharing")} == {
-        *("sharing/entropy/mean", "sharing/entropy/conv", "sharing/entropy/mean_2"),
+        *("entropy/mean", "entropy/conv", "entropy/mean_2"),
         *("sharing/distinct_weights", "sharing/parameters"),
     }
-    conv = seen.Scalars("sharing/entropy/conv")
+    conv = seen.Scalars("entropy/conv")
     assert [event.step for event in conv] == [1, 3, 5]  # Lightning counts steps from 0
     for event, first in zip(conv, (0.7, 0.9, 0.9), strict=True):
         nats = -first * math.log(first) - (1 - first) * math.log(1 - first)
-        assert event.value == pytest.approx(nats / math.log(2), abs=1e-5)
-    third = seen.Scalars("sharing/entropy/mean_2")[0].value
-    assert third == pytest.approx((-0.7 * math.log(0.7) - 0.3 * math.log(0.15)) / math.log(3), abs=1e-5)
-    assert seen.Scalars("sharing/entropy/mean")[0].value == pytest.approx((conv[0].value + third) / 2, abs=1e-5)
+        assert event.value == pytest.approx(nats, abs=1e-5)
+    third = seen.Scalars("entropy/mean_2")[0].value
+    assert third == pytest.approx(-0.7 * math.log(0.7) - 0.3 * math.log(0.15), abs=1e-5)
+    assert seen.Scalars("entropy/mean")[0].value == pytest.approx((conv[0].value + third) / 2, abs=1e-5)
     assert [event.value for event in seen.Scalars("sharing/distinct_weights")] == [2.0, 2.0, 2.0]
     assert seen.Scalars("sharing/parameters")[0].value == 10.0
 
 
 def test_callbacks_and_the_progress_bar_see_the_entropy(fit):
     trainer, _ = fit()
-    assert "sharing/entropy/conv" in trainer.callback_metrics
-    assert set(trainer.progress_bar_metrics) == {"sharing/entropy/mean"}
+    assert "entropy/conv" in trainer.callback_metrics
+    assert set(trainer.progress_bar_metrics) == {"entropy/mean"}
 
 
 def test_nothing_is_computed_between_the_steps_that_log(fit, make_module):
@@ -135,7 +135,7 @@ def test_two_loggers(make_trainer, make_module, make_data, tmp_path):
     loggers = [CSVLogger(tmp_path, name="csv"), TensorBoardLogger(tmp_path, name="tb")]
     make_trainer(SharingMonitor(), logger=loggers).fit(make_module(), datamodule=make_data())
     header = (tmp_path / "csv" / "version_0" / "metrics.csv").read_text().splitlines()[0].split(",")
-    assert {"sharing/entropy/mean", "sharing/entropy/mean_2", "sharing/distinct_weights"} <= set(header)
+    assert {"entropy/mean", "entropy/mean_2", "sharing/distinct_weights"} <= set(header)
     assert [event.step for event in events(loggers[1].log_dir).Images("sharing/assignment")] == [2, 4, 6]
     assert (tmp_path / "csv" / "version_0" / "pictures" / "assignment.png").exists()
 
