@@ -1,0 +1,149 @@
+"""Times a few steps of each contender in a process of its own: `python -m lws_lightning.compare.timing FOLDER...`.
+
+FOLDERs hold a `run.yaml` each, whose run has the callback `StepClock`. The first run is also tested and exported,
+so that what cannot be measured or written is found before hours of training.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from lws_lightning.compare.plan import EVALUATIONS, Timing
+from lws_lightning.records import find_run, write_atomically
+from lws_lightning.sweep import CONFIG_FILE, SweepRun, environment_of_run, plan_runs, save_config
+from lws_lightning.sweep.outcome import LOG_FILE
+
+__all__ = ["STEPS", "StepClock", "measure"]
+
+STEPS = 12
+_WARM_UP = 3
+_RESULT = "timing.json"
+_STARTED = time.perf_counter()
+
+
+class StepClock(Callback):
+    """Writes the mean seconds of a training step after the first few into a file.
+
+    Args:
+        dirpath: Its folder. (A sweep gives each run a folder of its own in the one that is named here.)
+    """
+
+    def __init__(self, dirpath: str) -> None:
+        self.dirpath = dirpath
+        self._ends: list[float] = []
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Notes the time."""
+        self._ends.append(time.perf_counter())
+        if len(self._ends) > _WARM_UP:
+            first, *rest = self._ends[_WARM_UP - 1 :]
+            self.seconds = (rest[-1] - first) / len(rest)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Writes the file; a run of one step, as of a linear probe, counts as an overhead alone."""
+        write_atomically(Path(self.dirpath) / "step.json", json.dumps(getattr(self, "seconds", 0.0)))
+
+
+def measure(
+    configs: Mapping[Path, Mapping[str, Any]], folder: Path, jobs: int
+) -> tuple[dict[str, Timing], float, float]:
+    """Times each contender, as many at a time as will train at a time.
+
+    Args:
+        configs: The complete options of each contender, with `STEPS` steps, by the path of its file.
+        folder: For files that are needed meanwhile.
+        jobs: Runs at a time.
+
+    Returns:
+        Seconds by contender; those of a run beside its steps and evaluations; those of exporting one task.
+
+    Raises:
+        ValueError: If a contender cannot be trained, tested or exported; the message is its last line.
+    """
+    processes, folders = [], [folder / str(number) for number in range(jobs)]
+    for out in folders:
+        clock = {"class_path": f"{StepClock.__module__}.{StepClock.__name__}", "init_args": {"dirpath": str(out)}}
+        runs = plan_runs({path: _for_trial(config, clock, out) for path, config in configs.items()}, [0], out)
+        for run in runs:
+            save_config(run)
+        processes.append(_start(runs, out, jobs))
+    try:
+        codes = [process.wait() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for out, code in zip(folders, codes, strict=True):
+        if code:
+            lines = (out / LOG_FILE).read_text(encoding="utf-8", errors="replace").split("\n")
+            said = next((line for line in reversed(lines) if line.strip()), f"status {code}")
+            raise ValueError(f"a trial of a few steps failed: {said.removeprefix('lws fit: ')}")
+    results = [json.loads((out / _RESULT).read_text()) for out in folders]
+    slowest = {
+        path.stem: Timing(*(max(result["timings"][path.stem][part] for result in results) for part in (0, 1)))
+        for path in configs
+    }
+    return slowest, max(result["overhead"] for result in results), max(result["export"] for result in results)
+
+
+def _for_trial(config: Mapping[str, Any], clock: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """Returns a configuration with the clock, whose callbacks write into the folder of the trial."""
+    callbacks = [
+        {**each, "init_args": {**each["init_args"], "dirpath": str(out)}}
+        if (each.get("init_args") or {}).get("dirpath")
+        else each
+        for each in config["trainer"]["callbacks"]
+    ]
+    return {**config, "trainer": {**config["trainer"], "callbacks": [*callbacks, clock]}}
+
+
+def _start(runs: Sequence[SweepRun], out: Path, jobs: int) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "lws_lightning.compare.timing", *(str(run.folder) for run in runs)]
+    with (out / LOG_FILE).open("wb") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_of_run(jobs))
+
+
+def _measure(folders: Sequence[Path]) -> dict[str, Any]:
+    """Trains all runs, and tests and exports the first."""
+    from lws_lightning.export import export_task
+    from lws_lightning.methods import method_from_checkpoint
+
+    timings: dict[str, tuple[float, float]] = {}
+    overhead = export = 0.0
+    for folder in folders:
+        _run_lws("fit", folder)
+        run = find_run(folder)
+        assert run is not None
+        step, evaluation = float(json.loads((folder / "step.json").read_text())), run.seconds_evaluation or 0.0
+        if not step:  # a single step that fits everything
+            evaluation = (evaluation + (run.seconds or 0.0)) / EVALUATIONS
+        timings[folder.parent.name] = step, evaluation
+        if folder == folders[0] and folder.parents[2].name == "0":
+            checkpoint = folder / "checkpoints" / "best.ckpt"
+            _run_lws("test", folder, "--ckpt_path", str(checkpoint), "--trainer.logger", "false")
+            overhead = time.perf_counter() - _STARTED - STEPS * step - timings[folder.parent.name][1]
+            started = time.perf_counter()
+            method = method_from_checkpoint(checkpoint, trust_network=True)
+            for format, suffix in (("onnx", ".onnx"), ("pt2", ".pt2")):
+                export_task(method, 0, format, folder / f"trial{suffix}", checkpoint)
+            export = time.perf_counter() - started
+    return {"timings": timings, "overhead": overhead, "export": export}
+
+
+def _run_lws(subcommand: str, folder: Path, *options: str) -> None:
+    from lws_lightning.cli import main
+
+    sys.argv[1:] = [subcommand, "--config", str(folder / CONFIG_FILE), *options]
+    main()
+
+
+if __name__ == "__main__":
+    places = [Path(argument) for argument in sys.argv[1:]]
+    write_atomically(places[0].parents[2] / _RESULT, json.dumps(_measure(places)))
