@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,12 +53,11 @@ class Request:
     @property
     def command(self) -> str:
         """The command, to be given again."""
-        import shlex
-
         words = ["lws", "compare", *([self.root] if self.root else [])]
         words += [] if self.data == _DEFAULT_DATA else ["--data", self.data]
         words += [*self.data_options, *(["--network", self.network] if self.network else [])]
         words += [] if self.lr == Request.lr else ["--lr", f"{self.lr:g}"]
+        words += [] if self.jobs is None else ["--jobs", str(self.jobs)]
         return shlex.join([*words, "--minutes", f"{self.minutes:g}", "--out", os.fspath(self.out)])
 
 

@@ -20,17 +20,14 @@ OUTCOMES_FILE = "test_outcomes.npz"
 class TestOutcomes(Callback):
     """Writes for each test image of each task, in the order of the data, whether the run got it wrong.
 
-    A comparison of two methods on the same images is more exact by the image than by the number of errors.
-
-    Args:
-        dirpath: The folder that gets `test_outcomes.npz`: an array of booleans for each task, by its number. (A sweep
-            gives each run a folder of its own in the one that is named here.)
+    A comparison of two methods on the same images is more exact by the image than by the number of errors. The file
+    `test_outcomes.npz`, with an array of booleans for each task by its number, is in the Trainer's `default_root_dir`;
+    for a run of a sweep, that is its own folder.
     """
 
     __test__ = False  # not a test of pytest
 
-    def __init__(self, dirpath: str) -> None:
-        self.dirpath = dirpath
+    def __init__(self) -> None:
         self._wrong: dict[int, list[np.ndarray]] = {}
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -57,7 +54,7 @@ class TestOutcomes(Callback):
         file = io.BytesIO()
         arrays: Any = {str(task): np.concatenate(parts) for task, parts in self._wrong.items()}
         np.savez_compressed(file, **arrays)
-        write_atomically(Path(self.dirpath) / OUTCOMES_FILE, file.getvalue())
+        write_atomically(Path(trainer.default_root_dir) / OUTCOMES_FILE, file.getvalue())
 
 
 def read_outcomes(folder: Path) -> dict[int, np.ndarray]:

@@ -28,9 +28,16 @@ PROBE = "probe"
 
 _MOST_COPIES = 20  # as in the paper's experiments with more tasks than that
 _SGD_SAMPLES = 2
+_SMALL = 1e-3  # a step size of the search at which its formulas hold
 _DECIDES_IN = 1 / 10  # of the run: how soon the search could decide, if only one choice mattered
-_TRAINING = {"weight_decay": 1e-3, "adam_eps": 1e-5, "clip_grad_norm": 1.0, "ema_decay": 0.995}
-"""The values of configs/options/training_plus.yaml, which an installed package need not have; a test compares them."""
+_TRAINING: dict[str, Any] = {
+    "weight_decay": 1e-3,
+    "adam_eps": 1e-5,
+    "clip_grad_norm": 1.0,
+    "ema_decay": 0.995,
+    "running_stats": "per_task",
+}
+"""The values of configs/options/training_plus.yaml, which a test compares, and statistics of each task's own."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ def contenders_for(num_tasks: int, network: str, lr: float, trunk: Trunk | None)
         trunk: A pretrained network, None if there is none here.
     """
     own = {**_TRAINING, "network": network, "lr": lr}
-    mixed = {"sgd_samples": _SGD_SAMPLES, "sampling": "systematic", "running_stats": "per_task"}
+    mixed = {"sgd_samples": _SGD_SAMPLES, "sampling": "systematic"}
     learned = {
         **mixed,
         "nes_batch": "training",
@@ -124,13 +131,12 @@ def augmentation_for(image_shape: Sequence[int], coloured: Sequence[bool]) -> li
     return ["RandomHorizontalFlip", crop] if all(coloured) else [crop]
 
 
-def recipe(contender: Contender, data: Mapping[str, Any], outcomes: str) -> dict[str, Any]:
+def recipe(contender: Contender, data: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the configuration of a contender, as `lws fit` reads it, but for the number of steps.
 
     Args:
         contender: The contender.
         data: Class and options of the DataModule.
-        outcomes: The folder of the comparison, where each run's folder gets the outcomes of its test.
     """
     checkpoint = {"save_last": "link", "every_n_epochs": 1, "save_on_train_epoch_end": False}
     best = {"filename": BEST, "monitor": "val/error_task_mean", "mode": "min", "save_on_train_epoch_end": False}
@@ -147,7 +153,7 @@ def recipe(contender: Contender, data: Mapping[str, Any], outcomes: str) -> dict
                 "init_args": {"filename": "{step:06d}", "enable_version_counter": False, **checkpoint},
             },
             {"class_path": "SharingMonitor", "init_args": {"pictures_every_evaluation": False}},
-            {"class_path": "lws_lightning.compare.outcomes.TestOutcomes", "init_args": {"dirpath": outcomes}},
+            {"class_path": "lws_lightning.compare.outcomes.TestOutcomes"},
         ],
     }
     return {"model": dict(contender.model), "data": dict(data), "trainer": trainer}
@@ -163,8 +169,9 @@ def with_steps(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
     options = dict(config["model"]["init_args"])
     if "nes_batch" in options:
         copies = options["weights_per_layer"]
-        # Both grow with 1 / nes_lr, or its square; systematic populations move pi farther.
-        fastest = fastest_decision(1 / copies, 0.9, 1.0) * (1 - 1 / _SGD_SAMPLES)
-        drift = math.sqrt(drift_half_life(_SGD_SAMPLES, 1.0, "systematic") / steps)
-        options["nes_lr"] = float(f"{min(fastest / (_DECIDES_IN * steps), drift):.2g}")
+        # Steps to a decision are in proportion to 1 / nes_lr, and shorter with systematic populations; the half-life
+        # of drift is in proportion to 1 / nes_lr^2, as long as nes_lr is small.
+        decision = fastest_decision(1 / copies, 0.9, _SMALL) * (1 - 1 / _SGD_SAMPLES) / (_DECIDES_IN * steps)
+        drift = math.sqrt(drift_half_life(_SGD_SAMPLES, _SMALL, "systematic") / steps)
+        options["nes_lr"] = float(f"{_SMALL * min(decision, drift):.2g}")
     return {**config, "trainer": trainer, "model": {**config["model"], "init_args": options}}

@@ -1,6 +1,5 @@
 """The course of a comparison: look, time, plan, train round by round, judge, write."""
 
-import os
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -83,9 +82,7 @@ def _make_plan(request: Request, jobs: int, clock: Clock, resolve_config: Resolv
     for contender in contenders:
         path = request.out / _CONTENDERS / f"{contender.name}.yaml"
         of_contender = _data_for_trunk(data, trunk) if contender.trunk and trunk else data
-        configs[contender.name] = _resolve(
-            recipe(contender, of_contender, os.fspath(request.out)), path, resolve_config
-        )
+        configs[contender.name] = _resolve(recipe(contender, of_contender), path, resolve_config)
     trial = {request.out / _CONTENDERS / f"{name}.yaml": with_steps(config, STEPS) for name, config in configs.items()}
     say(f"       (timing {STEPS} steps of each of {len(contenders)} ways to share ...)")
     folder = request.out / ".timing"

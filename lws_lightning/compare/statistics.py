@@ -124,7 +124,7 @@ class Comparison:
         denominator = seeds**2 / self.degrees + images**2 / max(1, number)
         degrees = variance**2 / denominator if denominator else math.inf
         half = float(stats.t.ppf((1 + _LEVEL) / 2, degrees)) * math.sqrt(variance)
-        return Difference(points, points - half, points + half, sum(per_seed), images)
+        return Difference(points, max(-100.0, points - half), min(100.0, points + half), sum(per_seed), images)
 
     def _together(self, sample: Sample) -> float:
         if not sample.seeded:

@@ -28,14 +28,9 @@ _STARTED = time.perf_counter()
 
 
 class StepClock(Callback):
-    """Writes the mean seconds of a training step after the first few into a file.
+    """Writes the mean seconds of a training step after the first few into `step.json` in `default_root_dir`."""
 
-    Args:
-        dirpath: Its folder. (A sweep gives each run a folder of its own in the one that is named here.)
-    """
-
-    def __init__(self, dirpath: str) -> None:
-        self.dirpath = dirpath
+    def __init__(self) -> None:
         self._ends: list[float] = []
 
     def on_train_batch_end(
@@ -49,7 +44,7 @@ class StepClock(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Writes the file; a run of one step, as of a linear probe, counts as an overhead alone."""
-        write_atomically(Path(self.dirpath) / "step.json", json.dumps(getattr(self, "seconds", 0.0)))
+        write_atomically(Path(trainer.default_root_dir) / "step.json", json.dumps(getattr(self, "seconds", 0.0)))
 
 
 def measure(
@@ -70,8 +65,7 @@ def measure(
     """
     processes, folders = [], [folder / str(number) for number in range(jobs)]
     for out in folders:
-        clock = {"class_path": f"{StepClock.__module__}.{StepClock.__name__}", "init_args": {"dirpath": str(out)}}
-        runs = plan_runs({path: _for_trial(config, clock, out) for path, config in configs.items()}, [0], out)
+        runs = plan_runs({path: _for_trial(config) for path, config in configs.items()}, [0], out)
         for run in runs:
             save_config(run)
         processes.append(_start(runs, out, jobs))
@@ -93,15 +87,10 @@ def measure(
     return slowest, max(result["overhead"] for result in results), max(result["export"] for result in results)
 
 
-def _for_trial(config: Mapping[str, Any], clock: Mapping[str, Any], out: Path) -> dict[str, Any]:
-    """Returns a configuration with the clock, whose callbacks write into the folder of the trial."""
-    callbacks = [
-        {**each, "init_args": {**each["init_args"], "dirpath": str(out)}}
-        if (each.get("init_args") or {}).get("dirpath")
-        else each
-        for each in config["trainer"]["callbacks"]
-    ]
-    return {**config, "trainer": {**config["trainer"], "callbacks": [*callbacks, clock]}}
+def _for_trial(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a configuration with the clock."""
+    callbacks = [*config["trainer"]["callbacks"], {"class_path": "lws_lightning.compare.timing.StepClock"}]
+    return {**config, "trainer": {**config["trainer"], "callbacks": callbacks}}
 
 
 def _start(runs: Sequence[SweepRun], out: Path, jobs: int) -> "subprocess.Popen[bytes]":
