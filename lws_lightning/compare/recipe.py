@@ -12,6 +12,7 @@ from lws_lightning.search import drift_half_life, fastest_decision
 __all__ = [
     "BEST",
     "PROBE",
+    "TRUNK_CONTENDERS",
     "Contender",
     "augmentation_for",
     "contenders_for",
@@ -25,6 +26,9 @@ BEST = "best"
 
 PROBE = "probe"
 """The contender whose runs do not depend on the seed."""
+
+TRUNK_CONTENDERS = (PROBE, "adapters")
+"""The contenders on a pretrained network."""
 
 _MOST_COPIES = 20  # as in the paper's experiments with more tasks than that
 _SGD_SAMPLES = 2
@@ -46,15 +50,18 @@ class Contender:
 
     Attributes:
         name: For folders and tables.
-        meaning: In words, after "Trains".
+        meaning: In words, in a list of all.
         model: Class and options of the method, as `lws fit` reads them.
-        trunk: Whether it stands on a pretrained network.
     """
 
     name: str
     meaning: str
     model: Mapping[str, Any]
-    trunk: bool = False
+
+    @property
+    def trunk(self) -> bool:
+        """Whether it stands on a pretrained network."""
+        return self.name in TRUNK_CONTENDERS
 
 
 def contenders_for(num_tasks: int, network: str, lr: float, trunk: Trunk | None) -> list[Contender]:
@@ -77,24 +84,21 @@ def contenders_for(num_tasks: int, network: str, lr: float, trunk: Trunk | None)
     undirected = {**mixed, "then": "none", "weights_per_layer": num_tasks}
     fixed = "FixedSharing"
     contenders = [
-        Contender("none", "a separate network for each task", _model(fixed, own, sharing="none")),
-        Contender("full", "one network with a head for each task", _model(fixed, own, sharing="full")),
-        Contender("learned", "networks that learn what to share", _model("LearnedWeightSharing", own, **learned)),
-        Contender(
-            "undirected", "separate networks after shared beginnings", _model("UndirectedSharing", own, **undirected)
-        ),
+        Contender("none", "separate networks", _model(fixed, own, sharing="none")),
+        Contender("full", "one network for all", _model(fixed, own, sharing="full")),
+        Contender("learned", "learned sharing", _model("LearnedWeightSharing", own, **learned)),
+        Contender("undirected", "its control without a search", _model("UndirectedSharing", own, **undirected)),
     ]
     if trunk is not None:
         frozen = {"network": trunk.network, "pretrained_weights": trunk.weights, "network_input": trunk.network_input}
         frozen |= {"frozen_layers": ["*"]}
         parts = {**_TRAINING, "lr": lr, **frozen, "copies": "lora", "learned_layers": trunk.adapted_layers}
         contenders += [
-            Contender(PROBE, "linear heads on a frozen network", _model("LinearProbe", frozen), True),
+            Contender(PROBE, "linear heads on a frozen network", _model("LinearProbe", frozen)),
             Contender(
                 "adapters",
-                "small parts beside a frozen network, learning what to share",
+                "small learned parts beside a frozen network",
                 _model("LearnedWeightSharing", parts, **learned),
-                True,
             ),
         ]
     return contenders
@@ -159,13 +163,13 @@ def recipe(contender: Contender, data: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": dict(contender.model), "data": dict(data), "trainer": trainer}
 
 
-def with_steps(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
+def with_steps(config: Mapping[str, Any], steps: int, evaluations: int = EVALUATIONS) -> dict[str, Any]:
     """Returns a configuration with a number of steps, and a step size of the search that suits it.
 
     The search could decide a choice in a tenth of the run, if it was the only one that mattered, unless random drift
     would then decide within the run.
     """
-    trainer = {**config["trainer"], "max_steps": steps, "val_check_interval": max(1, steps // EVALUATIONS)}
+    trainer = {**config["trainer"], "max_steps": steps, "val_check_interval": max(1, steps // evaluations)}
     options = dict(config["model"]["init_args"])
     if "nes_batch" in options:
         copies = options["weights_per_layer"]

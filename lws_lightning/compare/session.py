@@ -16,6 +16,8 @@ from lws_lightning.compare.measured import Measured, measured_runs
 from lws_lightning.compare.plan import LIMITS, Plan, choose_steps, makespan
 from lws_lightning.compare.recipe import (
     PROBE,
+    TRUNK_CONTENDERS,
+    Contender,
     augmentation_for,
     contenders_for,
     default_network,
@@ -24,7 +26,7 @@ from lws_lightning.compare.recipe import (
 )
 from lws_lightning.compare.rounds import REFERENCE, Standing, next_round, ranked
 from lws_lightning.compare.saying import say
-from lws_lightning.compare.timing import STEPS, measure
+from lws_lightning.compare.timing import STEPS, TRIAL_EVALUATIONS, measure
 from lws_lightning.compare.trunk import Trunk, find_trunk
 from lws_lightning.export import FORMATS
 from lws_lightning.output import filter_warnings
@@ -83,7 +85,10 @@ def _make_plan(request: Request, jobs: int, clock: Clock, resolve_config: Resolv
         path = request.out / _CONTENDERS / f"{contender.name}.yaml"
         of_contender = _data_for_trunk(data, trunk) if contender.trunk and trunk else data
         configs[contender.name] = _resolve(recipe(contender, of_contender), path, resolve_config)
-    trial = {request.out / _CONTENDERS / f"{name}.yaml": with_steps(config, STEPS) for name, config in configs.items()}
+    trial = {
+        request.out / _CONTENDERS / f"{name}.yaml": with_steps(config, STEPS, TRIAL_EVALUATIONS)
+        for name, config in configs.items()
+    }
     say(f"       (timing {STEPS} steps of each of {len(contenders)} ways to share ...)")
     folder = request.out / ".timing"
     shutil.rmtree(folder, ignore_errors=True)
@@ -118,8 +123,8 @@ def _make_plan(request: Request, jobs: int, clock: Clock, resolve_config: Resolv
     round_one = [plan.seconds(contender.name) for contender in contenders] * seeds
     lines = [
         f"Found: {look.sentence()}",
-        f"Will: train {network} for {steps:,} steps in {len(contenders)} ways ({', '.join(plan.contenders)}), "
-        f"{_augmented(data, look)}; then more seeds of the better ones against {REFERENCE}."
+        f"Will: train {network} for {steps:,} steps as {_listed(contenders)}, {_augmented(data, look)}; then more "
+        f"seeds of the better ones against {REFERENCE}."
         + (f" No pretrained network: {no_trunk}." if trunk is None else ""),
         f"Time: {_minutes(makespan(round_one, jobs))} for the first round, {_minutes(at_end)} for models and report, "
         f"the rest of {request.minutes:g} min for more seeds.",
@@ -188,6 +193,7 @@ def _train(request: Request, plan: Plan, configs: Mapping[str, Mapping[str, Any]
     number = 2
     while True:
         measured = measured_runs(request.out / _CONTENDERS, plan.contenders)
+        _refuse_other_images(request.out, plan, measured)
         standings = [_standing(name, plan, measured) for name in plan.contenders]
         if not standings or not next(each.scores for each in standings if each.contender == REFERENCE):
             raise ValueError(f"no run of {REFERENCE} finished, so there is nothing to compare with; see above.")
@@ -201,6 +207,15 @@ def _train(request: Request, plan: Plan, configs: Mapping[str, Mapping[str, Any]
         if not any(outcome.finished for outcome in _run(runs, jobs, clock, f"Round {number}")):
             return
         number += 1
+
+
+def _refuse_other_images(out: Path, plan: Plan, measured: Sequence[Measured]) -> None:
+    """Refuses to compare runs on images that have changed; a trunk gets them in another size."""
+    for each in measured:
+        if each.contender not in TRUNK_CONTENDERS and each.run.data_digest != plan.images:
+            raise ValueError(
+                f"the images have changed since the comparison in {out} began; restore them, or give another --out."
+            )
 
 
 def _standing(name: str, plan: Plan, measured: Sequence[Measured]) -> Standing:
@@ -240,6 +255,11 @@ def _scores(standings: Sequence[Standing]) -> str:
         f"{each.contender} {each.score:.1f}" + (f" ({len(each.scores)})" if len(each.scores) > 1 else "")
         for each in ranked(standings)
     )
+
+
+def _listed(contenders: Sequence[Contender]) -> str:
+    *most, last = [f"{each.meaning} ({each.name})" for each in contenders]
+    return f"{', '.join(most)} and {last}"
 
 
 def _augmented(data: Mapping[str, Any], look: Look) -> str:

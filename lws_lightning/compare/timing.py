@@ -19,10 +19,11 @@ from lws_lightning.records import find_run, write_atomically
 from lws_lightning.sweep import CONFIG_FILE, SweepRun, environment_of_run, plan_runs, save_config
 from lws_lightning.sweep.outcome import LOG_FILE
 
-__all__ = ["STEPS", "StepClock", "measure"]
+__all__ = ["STEPS", "TRIAL_EVALUATIONS", "StepClock", "measure"]
 
 STEPS = 12
-_WARM_UP = 3
+TRIAL_EVALUATIONS = 2
+_WARM_UP = 2
 _RESULT = "timing.json"
 _STARTED = time.perf_counter()
 
@@ -31,20 +32,27 @@ class StepClock(Callback):
     """Writes the mean seconds of a training step after the first few into `step.json` in `default_root_dir`."""
 
     def __init__(self) -> None:
-        self._ends: list[float] = []
+        self._since: float | None = None
+        self._durations: list[float] = []
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Notes the time."""
-        self._ends.append(time.perf_counter())
-        if len(self._ends) > _WARM_UP:
-            first, *rest = self._ends[_WARM_UP - 1 :]
-            self.seconds = (rest[-1] - first) / len(rest)
+        """Notes the time since the last step, with the loading of the batch."""
+        now = time.perf_counter()
+        if self._since is not None:
+            self._durations.append(now - self._since)
+        self._since = now
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leaves out the step that follows an evaluation."""
+        self._since = None
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Writes the file; a run of one step, as of a linear probe, counts as an overhead alone."""
-        write_atomically(Path(trainer.default_root_dir) / "step.json", json.dumps(getattr(self, "seconds", 0.0)))
+        """Writes the file; 0 for a run of one step."""
+        durations = self._durations[_WARM_UP:]
+        mean = sum(durations) / len(durations) if durations else 0.0
+        write_atomically(Path(trainer.default_root_dir) / "step.json", json.dumps(mean))
 
 
 def measure(
@@ -110,14 +118,15 @@ def _measure(folders: Sequence[Path]) -> dict[str, Any]:
         _run_lws("fit", folder)
         run = find_run(folder)
         assert run is not None
-        step, evaluation = float(json.loads((folder / "step.json").read_text())), run.seconds_evaluation or 0.0
-        if not step:  # a single step that fits everything
-            evaluation = (evaluation + (run.seconds or 0.0)) / EVALUATIONS
-        timings[folder.parent.name] = step, evaluation
+        step, evaluations = float(json.loads((folder / "step.json").read_text())), run.seconds_evaluation or 0.0
+        if step:
+            timings[folder.parent.name] = step, evaluations / TRIAL_EVALUATIONS
+        else:  # a single step that fits everything
+            timings[folder.parent.name] = 0.0, (evaluations + (run.seconds or 0.0)) / EVALUATIONS
         if folder == folders[0] and folder.parents[2].name == "0":
             checkpoint = folder / "checkpoints" / "best.ckpt"
             _run_lws("test", folder, "--ckpt_path", str(checkpoint), "--trainer.logger", "false")
-            overhead = time.perf_counter() - _STARTED - STEPS * step - timings[folder.parent.name][1]
+            overhead = time.perf_counter() - _STARTED - STEPS * step - evaluations
             started = time.perf_counter()
             method = method_from_checkpoint(checkpoint, trust_network=True)
             for format, suffix in (("onnx", ".onnx"), ("pt2", ".pt2")):
