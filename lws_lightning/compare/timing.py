@@ -104,7 +104,15 @@ def _for_trial(config: Mapping[str, Any]) -> dict[str, Any]:
 def _start(runs: Sequence[SweepRun], out: Path, jobs: int) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "lws_lightning.compare.timing", *(str(run.folder) for run in runs)]
     with (out / LOG_FILE).open("wb") as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_of_run(jobs))
+        # In a new session, as a run will be: some systems share the processor evenly between sessions.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment_of_run(jobs),
+            start_new_session=True,
+        )
 
 
 def _measure(folders: Sequence[Path]) -> dict[str, Any]:

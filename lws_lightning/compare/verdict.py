@@ -117,7 +117,7 @@ def _against_none(name: str, difference: Difference, facts: Mapping[str, Facts],
         word = "better" if difference.points > 0 else "worse"
         return f"About {abs(difference.points):.1f} points {word} than separate networks ({_interval(difference)})."
     return (
-        f"No difference to separate networks can be shown ({_interval(difference)} points in its favour), but it has "
+        f"No difference to separate networks can be shown ({_interval(difference)} points in its favour); it has "
         f"{_fewer(facts, name, REFERENCE)}. {_needed(name, REFERENCE, difference, comparison)}"
     )
 
