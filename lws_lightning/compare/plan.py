@@ -47,10 +47,12 @@ class Timing(Record):
     Attributes:
         step: Of one training step.
         evaluation: Of one evaluation of the validation images, with what is saved then.
+        once: Of what is drawn at the end.
     """
 
     step: float
     evaluation: float
+    once: float
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Plan(Record):
 
 def run_seconds(timing: Timing, steps: int, overhead: float) -> float:
     """Returns the predicted duration of a run of some steps."""
-    return overhead + steps * timing.step + EVALUATIONS * timing.evaluation
+    return overhead + steps * timing.step + EVALUATIONS * timing.evaluation + timing.once
 
 
 def makespan(seconds: Sequence[float], jobs: int) -> float:

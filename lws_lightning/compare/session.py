@@ -1,7 +1,9 @@
 """The course of a comparison: look, time, plan, train round by round, judge, write."""
 
+import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -37,7 +39,6 @@ __all__ = ["run_comparison"]
 
 ResolveConfig = Callable[[Path, Sequence[str]], Mapping[str, Any]]
 
-_WORKER = "lws_lightning.compare.worker"
 _REPORT_SECONDS = 20.0
 _CONTENDERS = "contenders"
 
@@ -247,7 +248,11 @@ def _run(runs: Sequence[SweepRun], jobs: int, clock: Clock, title: str) -> list[
         save_config(run)
     clock.say(f"{title}: {len(missing)} run{'s' * (len(missing) != 1)}, {_minutes(clock.remaining())} left.")
     with ClockedDisplay(missing, clock) as display:
-        return run_locally(missing, jobs, display, _WORKER)
+        return run_locally(missing, jobs, display, _worker_command)
+
+
+def _worker_command(run: SweepRun) -> list[str]:
+    return [sys.executable, "-m", "lws_lightning.compare.worker", os.fspath(run.folder)]
 
 
 def _scores(standings: Sequence[Standing]) -> str:

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from lws_lightning.compare.plan import EVALUATIONS, Timing
+from lws_lightning.compare.plan import Timing
 from lws_lightning.records import find_run, write_atomically
 from lws_lightning.sweep import CONFIG_FILE, SweepRun, environment_of_run, plan_runs, save_config
 from lws_lightning.sweep.outcome import LOG_FILE
@@ -24,16 +25,25 @@ __all__ = ["STEPS", "TRIAL_EVALUATIONS", "StepClock", "measure"]
 STEPS = 12
 TRIAL_EVALUATIONS = 2
 _WARM_UP = 2
-_RESULT = "timing.json"
+_RESULT, _CLOCK = "timing.json", "clock.json"
 _STARTED = time.perf_counter()
 
 
 class StepClock(Callback):
-    """Writes the mean seconds of a training step after the first few into `step.json` in `default_root_dir`."""
+    """Writes the mean seconds of a training step after the first few, and those of the first evaluation.
+
+    The file is `clock.json` in the Trainer's `default_root_dir`.
+    """
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._durations: list[float] = []
+        self._steps: list[float] = []
+        self._evaluation: float | None = None
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Notes the end of an evaluation, after what other callbacks do then."""
+        if self._since is None and self._steps and self._evaluation is None:
+            self._evaluation = time.perf_counter() - self._evaluation_since
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -41,18 +51,18 @@ class StepClock(Callback):
         """Notes the time since the last step, with the loading of the batch."""
         now = time.perf_counter()
         if self._since is not None:
-            self._durations.append(now - self._since)
+            self._steps.append(now - self._since)
         self._since = now
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leaves out the step that follows an evaluation."""
-        self._since = None
+        self._since, self._evaluation_since = None, time.perf_counter()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Writes the file; 0 for a run of one step."""
-        durations = self._durations[_WARM_UP:]
-        mean = sum(durations) / len(durations) if durations else 0.0
-        write_atomically(Path(trainer.default_root_dir) / "step.json", json.dumps(mean))
+        """Writes the file; without steps and evaluations that could be timed, as of a linear probe, it has zeros."""
+        steps = self._steps[_WARM_UP:]
+        clock = {"step": sum(steps) / len(steps) if steps else 0.0, "evaluation": self._evaluation or 0.0}
+        write_atomically(Path(trainer.default_root_dir) / _CLOCK, json.dumps(clock))
 
 
 def measure(
@@ -88,8 +98,9 @@ def measure(
             said = next((line for line in reversed(lines) if line.strip()), f"status {code}")
             raise ValueError(f"a trial of a few steps failed: {said.removeprefix('lws fit: ')}")
     results = [json.loads((out / _RESULT).read_text()) for out in folders]
+    parts = [field.name for field in fields(Timing)]
     slowest = {
-        path.stem: Timing(*(max(result["timings"][path.stem][part] for result in results) for part in (0, 1)))
+        path.stem: Timing(**{part: max(result["timings"][path.stem][part] for result in results) for part in parts})
         for path in configs
     }
     return slowest, max(result["overhead"] for result in results), max(result["export"] for result in results)
@@ -120,21 +131,21 @@ def _measure(folders: Sequence[Path]) -> dict[str, Any]:
     from lws_lightning.export import export_task
     from lws_lightning.methods import method_from_checkpoint
 
-    timings: dict[str, tuple[float, float]] = {}
+    timings: dict[str, dict[str, float]] = {}
     overhead = export = 0.0
     for folder in folders:
         _run_lws("fit", folder)
         run = find_run(folder)
         assert run is not None
-        step, evaluations = float(json.loads((folder / "step.json").read_text())), run.seconds_evaluation or 0.0
-        if step:
-            timings[folder.parent.name] = step, evaluations / TRIAL_EVALUATIONS
-        else:  # a single step that fits everything
-            timings[folder.parent.name] = 0.0, (evaluations + (run.seconds or 0.0)) / EVALUATIONS
+        clock, evaluations = json.loads((folder / _CLOCK).read_text()), run.seconds_evaluation or 0.0
+        of_steps = STEPS * clock["step"] if clock["step"] else run.seconds or 0.0
+        timed = TRIAL_EVALUATIONS if clock["step"] else 0
+        once = max(0.0, evaluations - timed * clock["evaluation"]) + (0.0 if clock["step"] else of_steps)
+        timings[folder.parent.name] = Timing(clock["step"], clock["evaluation"], once).to_json()
         if folder == folders[0] and folder.parents[2].name == "0":
             checkpoint = folder / "checkpoints" / "best.ckpt"
             _run_lws("test", folder, "--ckpt_path", str(checkpoint), "--trainer.logger", "false")
-            overhead = time.perf_counter() - _STARTED - STEPS * step - evaluations
+            overhead = time.perf_counter() - _STARTED - of_steps - evaluations
             started = time.perf_counter()
             method = method_from_checkpoint(checkpoint, trust_network=True)
             for format, suffix in (("onnx", ".onnx"), ("pt2", ".pt2")):

@@ -182,6 +182,12 @@ def _search(recommended: str, facts: Mapping[str, Facts], differences: Mapping[s
                 "It is the sharing during training that helps, not the search for what to share: undirected sharing, "
                 "which does not search, cannot be told from it."
             )
+    tried = [name for name in ("learned", "adapters") if name in facts and name != recommended]
+    if unsettled := [name for name in tried if facts[name].unsettled]:
+        sentences.append(
+            f"The search of {' and '.join(unsettled)} had not settled in this number of steps, so this says little about "
+            "what it reaches in longer runs: a new comparison with more minutes has more steps."
+        )
     mine = facts[recommended]
     if mine.unsettled:
         number = f"{mine.unsettled} of {mine.unsettled + mine.settled} runs"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,6 +15,8 @@ from lws_lightning.sweep.outcome import LOG_FILE, Outcome, outcome_of
 from lws_lightning.sweep.plan import SweepRun
 
 __all__ = ["environment_of_run", "run_locally", "visible_gpus", "worker_command"]
+
+Command = Callable[[SweepRun], list[str]]
 
 _POLL_SECONDS = 0.25
 _GRACE_SECONDS = 300
@@ -28,13 +30,9 @@ class _Worker:
     started: float
 
 
-WORKER = "lws_lightning.sweep.worker"
-"""The module that executes one run."""
-
-
-def worker_command(run: SweepRun, module: str = WORKER) -> list[str]:
+def worker_command(run: SweepRun) -> list[str]:
     """Returns the command that executes one run."""
-    return [sys.executable, "-m", module, os.fspath(run.folder)]
+    return [sys.executable, "-m", "lws_lightning.sweep.worker", os.fspath(run.folder)]
 
 
 def visible_gpus() -> list[str]:
@@ -45,7 +43,7 @@ def visible_gpus() -> list[str]:
     return visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
 
 
-def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display, module: str = WORKER) -> list[Outcome]:
+def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display, command: Command | None = None) -> list[Outcome]:
     """Executes runs, each in its own process.
 
     A run that fails does not stop the others, with one exception: once a run has failed before its first step, later
@@ -56,7 +54,7 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display, module: s
         jobs: Number of runs at a time. They share the processors evenly (OMP_NUM_THREADS, unless it is set); if there
             is more than one GPU, the runs are distributed over them.
         display: Shows the progress.
-        module: Executes one run, given its folder.
+        command: Returns the command that executes one run; None: `worker_command`.
 
     Returns:
         How each run ended.
@@ -78,7 +76,7 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display, module: s
                     outcomes.append(Outcome(run, False, text, trained=False, started=False))
                 else:
                     slot, started = slots.popleft(), time.time()  # before the worker may write its record
-                    workers.append(_Worker(run, slot, _start(run, slot, jobs, module), started))
+                    workers.append(_Worker(run, slot, _start(run, slot, jobs, command or worker_command), started))
                     display.say(f"{run}: started, in {run.folder}")
             for worker in [worker for worker in workers if worker.process.poll() is not None]:
                 workers.remove(worker)
@@ -98,7 +96,7 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display, module: s
     return outcomes
 
 
-def _start(run: SweepRun, slot: int, jobs: int, module: str) -> subprocess.Popen[bytes]:
+def _start(run: SweepRun, slot: int, jobs: int, command: Command) -> subprocess.Popen[bytes]:
     environment = environment_of_run(jobs)
     gpus = visible_gpus()
     if len(gpus) > 1:
@@ -106,7 +104,7 @@ def _start(run: SweepRun, slot: int, jobs: int, module: str) -> subprocess.Popen
     with (run.folder / LOG_FILE).open("ab") as log:
         # In a new session, so that Ctrl-C reaches only the sweep, which passes it on once.
         return subprocess.Popen(
-            worker_command(run, module),
+            command(run),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

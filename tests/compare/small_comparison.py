@@ -12,7 +12,7 @@ def make_small(patch=setattr):
     patch(plan.LIMITS, "most", 10)
     patch(rounds, "MOST_SEEDS", 2)
     patch(session, "contenders_for", lambda *given: [c for c in everyone(*given) if c.name in ("none", "learned")])
-    patch(session, "measure", lambda configs, *_: ({path.stem: Timing(0.1, 1.0) for path in configs}, 30.0, 10.0))
+    patch(session, "measure", lambda configs, *_: ({path.stem: Timing(0.1, 1.0, 0.0) for path in configs}, 30.0, 10.0))
 
 
 if __name__ == "__main__":

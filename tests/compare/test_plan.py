@@ -9,7 +9,7 @@ from lws_lightning.compare.rounds import MOST_SEEDS, REFERENCE, Standing, next_r
 
 NAMES = ["none", "full", "learned", "undirected", "adapters", "probe"]
 seconds = st.floats(0.001, 5, allow_nan=False)
-timings = st.lists(st.tuples(seconds, seconds), min_size=2, max_size=6).map(
+timings = st.lists(st.tuples(seconds, seconds, seconds), min_size=2, max_size=6).map(
     lambda values: {name: Timing(*value) for name, value in zip(NAMES, values, strict=False)}
 )
 
@@ -45,7 +45,7 @@ def test_the_first_round_keeps_to_its_half_and_the_steps_to_their_bounds(of, ove
 
 
 def test_a_budget_that_is_too_small_says_what_is_needed():
-    of = {"none": Timing(0.1, 1.0), "full": Timing(0.1, 1.0), "learned": Timing(0.2, 1.0)}
+    of = {"none": Timing(0.1, 1.0, 0.0), "full": Timing(0.1, 1.0, 0.0), "learned": Timing(0.2, 1.0, 0.0)}
     one, learned = 10 + 300 * 0.1 + EVALUATIONS, 10 + 300 * 0.2 + EVALUATIONS
     with pytest.raises(ValueError, match=r"\d") as refused:
         choose_steps(of, 10.0, 1, 200.0, 100)
@@ -53,7 +53,7 @@ def test_a_budget_that_is_too_small_says_what_is_needed():
 
 
 def test_few_images_bound_the_steps_and_leave_time_for_two_seeds():
-    of = {"none": Timing(0.01, 0.1), "full": Timing(0.01, 0.1)}
+    of = {"none": Timing(0.01, 0.1, 0.0), "full": Timing(0.01, 0.1, 0.0)}
     assert choose_steps(of, 5.0, 1, 1e5, steps_per_pass=10) == (600, 2)
     assert choose_steps(of, 5.0, 1, 1e5, steps_per_pass=1) == (300, 2)
     assert choose_steps(of, 5.0, 1, 1e5, steps_per_pass=1000) == (5000, 2)
@@ -62,7 +62,7 @@ def test_few_images_bound_the_steps_and_leave_time_for_two_seeds():
 def test_a_plan_is_read_as_it_was_written(tmp_path):
     assert Plan.read(tmp_path) is None
     plan = Plan(
-        1, {"ROOT": "a"}, "d", {"t": [3, 1]}, ["none"], 300, 1, {"none": Timing(0.1, 1.0)}, 9.0, 30.0, ["Found"]
+        1, {"ROOT": "a"}, "d", {"t": [3, 1]}, ["none"], 300, 1, {"none": Timing(0.1, 1.0, 0.0)}, 9.0, 30.0, ["Found"]
     )
     plan.write(tmp_path)
     assert Plan.read(tmp_path) == plan

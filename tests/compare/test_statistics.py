@@ -134,6 +134,12 @@ def test_a_search_that_has_not_settled_is_called_so():
     assert "The search of 2 of 3 runs has not settled" in verdict.sentences[-1]
 
 
+def test_a_search_that_lost_before_it_settled_is_no_verdict_on_longer_runs():
+    verdict = verdict_of({"none": 20.0, "full": 40.0, "learned": 50.0}, learned={"unsettled": 1})
+    assert verdict.recommended == "none"
+    assert "says little about what it reaches in longer runs" in verdict.sentences[-1]
+
+
 def test_of_contenders_that_cannot_be_told_apart_the_smallest_is_advised():
     verdict = verdict_of({"none": 30.0, "full": 30.2, "learned": 29.9}, runs=3, deviation=2.0, seed=4)
     assert verdict.best == "learned"
