@@ -89,6 +89,7 @@ def _facts(measured: Sequence[Measured], method: MultiTaskMethod) -> Facts:
         sharing=words,
         unsettled=len(decisions) - settled,
         settled=settled,
+        falling=statistics.fmean(each.falling for each in measured),
     )
 
 

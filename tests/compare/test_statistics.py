@@ -140,6 +140,12 @@ def test_a_search_that_lost_before_it_settled_is_no_verdict_on_longer_runs():
     assert "says little about what it reaches in longer runs" in verdict.sentences[-1]
 
 
+def test_errors_that_were_still_falling_are_said():
+    rates = {"none": 20.0, "full": 40.0}
+    assert "still falling" in verdict_of(rates, none={"falling": 3.1}).sentences[-1]
+    assert not any("still falling" in sentence for sentence in verdict_of(rates, none={"falling": 0.4}).sentences)
+
+
 def test_of_contenders_that_cannot_be_told_apart_the_smallest_is_advised():
     verdict = verdict_of({"none": 30.0, "full": 30.2, "learned": 29.9}, runs=3, deviation=2.0, seed=4)
     assert verdict.best == "learned"
