@@ -92,8 +92,8 @@ def judge(facts: Mapping[str, Facts], comparison: Comparison) -> Verdict:
     if facts[recommended].falling > _MATTERS:
         sentences.append(
             f"The validation error was still falling at the end (by {facts[recommended].falling:.1f} points in the "
-            "last fifth of the steps), so all of this holds for short runs: a new comparison with more minutes has more "
-            "steps, lower errors, and perhaps another verdict."
+            "last fifth of the steps), so all of this holds for short runs: a new comparison with more minutes has "
+            "more steps, lower errors, and perhaps another verdict."
         )
     return Verdict(best, recommended, sentences, differences)
 
