@@ -90,11 +90,15 @@ def contenders_for(num_tasks: int, network: str, lr: float, trunk: Trunk | None)
         Contender("undirected", "its control without a search", _model("UndirectedSharing", own, **undirected)),
     ]
     if trunk is not None:
-        frozen = {"network": trunk.network, "pretrained_weights": trunk.weights, "network_input": trunk.network_input}
-        frozen |= {"frozen_layers": ["*"]}
-        parts = {**_TRAINING, "lr": lr, **frozen, "copies": "lora", "learned_layers": trunk.adapted_layers}
+        pretrained = {
+            "network": trunk.network,
+            "pretrained_weights": trunk.weights,
+            "network_input": trunk.network_input,
+        }
+        beside = {"frozen_layers": ["*"], "copies": "lora", "learned_layers": trunk.adapted_layers}
+        parts = {**_TRAINING, "lr": lr, **pretrained, **beside}
         contenders += [
-            Contender(PROBE, "linear heads on a frozen network", _model("LinearProbe", frozen)),
+            Contender(PROBE, "linear heads on a frozen network", _model("LinearProbe", pretrained)),
             Contender(
                 "adapters",
                 "small learned parts beside a frozen network",
