@@ -69,6 +69,10 @@ def _run(arguments: list[str], called_from_python: bool) -> None:
         from lws_lightning.sweep import sweep
 
         sweep(options, resolve_config)
+    elif name == "compare":
+        from lws_lightning.compare import compare
+
+        compare(options, resolve_config)
     elif name == "export":
         export_options = export_parser().parse_args(options)
         from lws_lightning.export import export

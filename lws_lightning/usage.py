@@ -3,6 +3,7 @@
 __all__ = ["COMMANDS", "LIGHTNING_COMMANDS", "command_help", "overview"]
 
 COMMANDS = {
+    "compare": "try what your tasks should share, and write the best networks",
     "fit": "train networks, or go on with a run",
     "validate": "evaluate a checkpoint on the validation images",
     "test": "evaluate a checkpoint on the test images, and add the result to its run",

@@ -241,6 +241,10 @@ class MultiTaskDataModule(LightningDataModule, ABC):
         """
         return [(read_images(images), labels) for images, labels in self._sources(split)]
 
+    def image_counts(self, split: Split) -> list[int]:
+        """Returns each task's number of images; reads none of them a second time."""
+        return [len(labels) for _, labels in self._sources(split)]
+
     def train_dataloader(self) -> DataLoader[StepBatch]:
         """Returns the loader of the training steps, which continues at the trainer's `global_step`."""
         ranks = self._ranks() if self.distribute == "examples" else (0, 1)

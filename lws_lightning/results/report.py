@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from lws_lightning.records import Run, write_atomically
 from lws_lightning.results.affinity import section_affinities
@@ -25,7 +25,7 @@ from lws_lightning.results.rows import Section
 from lws_lightning.results.significance import compare, significance_table
 from lws_lightning.results.table import Table, csv_text
 
-__all__ = ["Report", "comparison_table", "folder_names", "make_report"]
+__all__ = ["Report", "comparison_table", "folder_names", "make_report", "page_environment"]
 
 _FIGURE_FORMATS = ("png", "svg")
 _TABLES = ("table", "runs", "improvement", "classes", "tests", "affinity", "stability")
@@ -146,16 +146,7 @@ class Report:
 
     def html(self) -> str:
         """Returns the report as a self-contained HTML document without scripts."""
-        environment = Environment(
-            loader=PackageLoader("lws_lightning.results"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-        )
-        environment.filters["data_uri"] = _data_uri
-        return environment.get_template("report.html.j2").render(report=self)
+        return page_environment().get_template("report.html.j2").render(report=self)
 
     def write(self, folder: Path) -> list[Path]:
         """Writes `report.md`, `report.html`, the CSV files and `figures/`, each file atomically.
@@ -185,6 +176,21 @@ class Report:
             if _FIGURE_FILE.fullmatch(path.name) and f"figures/{path.name}" not in files:
                 path.unlink(missing_ok=True)
         return [folder / name for name in files]
+
+
+def page_environment(package: str | None = None) -> Environment:
+    """Returns the environment of the report's template, and of those in `templates/` of a package that extend it."""
+    packages = ["lws_lightning.results", *([package] if package else [])]
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(name) for name in packages]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["data_uri"] = _data_uri
+    return environment
 
 
 def comparison_table(runs: Sequence[Run], problems: Sequence[str] = (), source: Source = "auto") -> str:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,7 +14,9 @@ from lws_lightning.sweep.display import Display
 from lws_lightning.sweep.outcome import LOG_FILE, Outcome, outcome_of
 from lws_lightning.sweep.plan import SweepRun
 
-__all__ = ["run_locally", "visible_gpus", "worker_command"]
+__all__ = ["environment_of_run", "run_locally", "visible_gpus", "worker_command"]
+
+Command = Callable[[SweepRun], list[str]]
 
 _POLL_SECONDS = 0.25
 _GRACE_SECONDS = 300
@@ -41,7 +43,7 @@ def visible_gpus() -> list[str]:
     return visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
 
 
-def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[Outcome]:
+def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display, command: Command | None = None) -> list[Outcome]:
     """Executes runs, each in its own process.
 
     A run that fails does not stop the others, with one exception: once a run has failed before its first step, later
@@ -52,6 +54,7 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[O
         jobs: Number of runs at a time. They share the processors evenly (OMP_NUM_THREADS, unless it is set); if there
             is more than one GPU, the runs are distributed over them.
         display: Shows the progress.
+        command: Returns the command that executes one run; None: `worker_command`.
 
     Returns:
         How each run ended.
@@ -73,7 +76,7 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[O
                     outcomes.append(Outcome(run, False, text, trained=False, started=False))
                 else:
                     slot, started = slots.popleft(), time.time()  # before the worker may write its record
-                    workers.append(_Worker(run, slot, _start(run, slot, jobs), started))
+                    workers.append(_Worker(run, slot, _start(run, slot, jobs, command or worker_command), started))
                     display.say(f"{run}: started, in {run.folder}")
             for worker in [worker for worker in workers if worker.process.poll() is not None]:
                 workers.remove(worker)
@@ -93,22 +96,26 @@ def run_locally(runs: Sequence[SweepRun], jobs: int, display: Display) -> list[O
     return outcomes
 
 
-def _start(run: SweepRun, slot: int, jobs: int) -> subprocess.Popen[bytes]:
-    environment = dict(os.environ)
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // jobs)))
+def _start(run: SweepRun, slot: int, jobs: int, command: Command) -> subprocess.Popen[bytes]:
+    environment = environment_of_run(jobs)
     gpus = visible_gpus()
     if len(gpus) > 1:
         environment["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
     with (run.folder / LOG_FILE).open("ab") as log:
         # In a new session, so that Ctrl-C reaches only the sweep, which passes it on once.
         return subprocess.Popen(
-            worker_command(run),
+            command(run),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=environment,
             start_new_session=True,
         )
+
+
+def environment_of_run(jobs: int) -> dict[str, str]:
+    """Returns the environment of each of some simultaneous runs: they share the processors evenly."""
+    return {"OMP_NUM_THREADS": str(max(1, _processors() // jobs)), **os.environ}
 
 
 def _processors() -> int:

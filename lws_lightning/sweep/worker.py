@@ -20,8 +20,13 @@ from lws_lightning.sweep.plan import CONFIG_FILE
 __all__ = ["work"]
 
 
-def work(folder: Path) -> None:
-    """Trains and tests the run in a folder with a `run.yaml`, as far as this is not done already."""
+def work(folder: Path, tested: Path | None = None) -> None:
+    """Trains and tests the run in a folder with a `run.yaml`, as far as this is not done already.
+
+    Args:
+        folder: Of the run.
+        tested: The checkpoint to test; None: the newest one.
+    """
     escape_unencodable_output()
     # Background jobs of a shell inherit that SIGINT is ignored; the sweep stops its runs by this signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,7 +41,7 @@ def work(folder: Path) -> None:
             checkpoint = newest_checkpoint(folder)
             print(f"Process {os.getpid()} trains from {checkpoint or 'the start'}.", flush=True)
             _run_lws("fit", folder, checkpoint)
-        run, checkpoint = find_run(folder), newest_checkpoint(folder, resumable=False)
+        run, checkpoint = find_run(folder), tested or newest_checkpoint(folder, resumable=False)
         if run is not None and run.status == "finished" and run.test is None:
             if checkpoint is None:
                 raise SystemExit("the run left no checkpoint; let a ModelCheckpoint save one at the last step")
