@@ -129,11 +129,9 @@ def augmentation_for(image_shape: Sequence[int], coloured: Sequence[bool]) -> li
         coloured: For each task, whether its images have colours.
 
     Returns:
-        Small shifts if some task has photographs; mirror images, too, if all have, since a mirrored letter may be
-        another one.
+        Small shifts, which helped more than any sharing where it was measured (docs/results.md); mirror images, too, if
+        all tasks have photographs, since a mirrored letter may be another one.
     """
-    if not any(coloured):
-        return []
     sides = [int(side) for side in image_shape[1:]]
     crop = {"name": "RandomCrop", "size": sides, "padding": max(1, min(sides) // 8), "padding_mode": "edge"}
     return ["RandomHorizontalFlip", crop] if all(coloured) else [crop]

@@ -56,15 +56,15 @@ def test_there_is_a_network_for_every_size(side):
 
 
 def test_only_photographs_are_mirrored():
-    assert augmentation_for((3, 32, 32), [False, False]) == []
     assert [
         step if isinstance(step, str) else step["name"] for step in augmentation_for((3, 32, 32), [True, True])
     ] == [
         "RandomHorizontalFlip",
         "RandomCrop",
     ]
-    (crop,) = augmentation_for((3, 32, 24), [True, False])
-    assert (crop["name"], crop["size"], crop["padding"]) == ("RandomCrop", [32, 24], 3)
+    for coloured in ([True, False], [False, False]):
+        (crop,) = augmentation_for((3, 32, 24), coloured)
+        assert (crop["name"], crop["size"], crop["padding"]) == ("RandomCrop", [32, 24], 3)
 
 
 @pytest.mark.parametrize(("tasks", "steps"), [(2, 300), (6, 1000)])
