@@ -27,12 +27,12 @@ class Limits:
     """Bounds of the number of steps; the same for all contenders.
 
     Attributes:
-        fewest: Fewer steps train nothing that is worth a comparison.
+        fewest: In fewer steps a search cannot settle, and networks whose copies change hands are hardly trained.
         most: As many as the paper's experiments have.
         passes: Over the images of the largest task, unless that gives less than `fewest`.
     """
 
-    fewest: int = 300
+    fewest: int = 1000
     most: int = 5000
     passes: int = 60
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lws_lightning.compare.plan import EVALUATIONS, Limits, Plan, Timing, choose_steps, makespan, run_seconds
+from lws_lightning.compare.plan import EVALUATIONS, LIMITS, Limits, Plan, Timing, choose_steps, makespan, run_seconds
 from lws_lightning.compare.rounds import MOST_SEEDS, REFERENCE, Standing, next_round, ranked
 
 NAMES = ["none", "full", "learned", "undirected", "adapters", "probe"]
@@ -46,7 +46,8 @@ def test_the_first_round_keeps_to_its_half_and_the_steps_to_their_bounds(of, ove
 
 def test_a_budget_that_is_too_small_says_what_is_needed():
     of = {"none": Timing(0.1, 1.0, 0.0), "full": Timing(0.1, 1.0, 0.0), "learned": Timing(0.2, 1.0, 0.0)}
-    one, learned = 10 + 300 * 0.1 + EVALUATIONS, 10 + 300 * 0.2 + EVALUATIONS
+    steps = LIMITS.fewest
+    one, learned = 10 + steps * 0.1 + EVALUATIONS, 10 + steps * 0.2 + EVALUATIONS
     with pytest.raises(ValueError, match=r"\d") as refused:
         choose_steps(of, 10.0, 1, 200.0, 100)
     assert refused.value.args[0] == pytest.approx(2 * one + learned + (one + learned))
@@ -54,8 +55,8 @@ def test_a_budget_that_is_too_small_says_what_is_needed():
 
 def test_few_images_bound_the_steps_and_leave_time_for_two_seeds():
     of = {"none": Timing(0.01, 0.1, 0.0), "full": Timing(0.01, 0.1, 0.0)}
-    assert choose_steps(of, 5.0, 1, 1e5, steps_per_pass=10) == (600, 2)
-    assert choose_steps(of, 5.0, 1, 1e5, steps_per_pass=1) == (300, 2)
+    assert choose_steps(of, 5.0, 1, 1e5, steps_per_pass=20) == (1200, 2)
+    assert choose_steps(of, 5.0, 1, 1e5, steps_per_pass=1) == (LIMITS.fewest, 2)
     assert choose_steps(of, 5.0, 1, 1e5, steps_per_pass=1000) == (5000, 2)
 
 
