@@ -1,9 +1,12 @@
 """What the research notes, the results and the README print of better trained opponents, recomputed from the runs."""
 
 import csv
+import statistics
 
 import pytest
 from locations import REPOSITORY
+
+from lws_lightning.results.significance import mann_whitney
 
 NOTES = (REPOSITORY / "docs/research_notes.md").read_text(encoding="utf-8")
 SECTION = NOTES[NOTES.index("## Better trained opponents") : NOTES.index("## One pass")]
@@ -45,13 +48,58 @@ def test_validation_errors_are_those_of_the_runs(name):
     ]
 
 
+def test_step_sizes_with_augmentation_are_those_of_the_runs():
+    found = [row for row in csv_rows("dkl_mnist_tuning_runs.csv") if row["augmentation"] == "affine of a batch"]
+    names = {"none": "none", "learned": "learned, two draws"}
+    for row in found:
+        errors = f"{float(row['error']):.2f} | {float(row['error_task_mean']):.2f}"
+        step_size = f"| {row['nes_lr']} ".replace("|  ", "| ")
+        assert f"| {names[row['method']]} {step_size}| {errors} | {int(row['parameters_in_use']):,} |" in SECTION
+    assert len(found) == 4
+
+
 def test_test_errors_with_augmentation_are_those_of_the_runs():
-    by = {row["row"]: row for row in csv_rows("dkl_mnist_augmented_runs.csv") if row["seed"] == "0"}
-    names = {"none": "none", "undirected": "undirected, then none", "learned": "learned, two draws", "full": "full"}
-    for row, name in names.items():
-        error, mean = (f"{float(by[row][column]):.2f}" for column in ("error", "error_task_mean"))
-        assert f"| {name} | {error} | {mean} | {float(by[row]['parameters_in_use']):,.0f} |" in SECTION
-        assert f"{name} {error}" in RESULTS
+    rows = csv_rows("dkl_mnist_augmented_runs.csv")
+    columns = ("error/digits", "error/letters", "error/kuzushiji", "error_task_mean", "error")
+    by = {name: [row for row in rows if row["method"] == name] for name in ("full", "none", "undirected", "learned")}
+    for name, runs in by.items():
+        values = [[float(row[column]) for row in runs] for column in columns]
+        cells = [f"{statistics.mean(each):.2f} ± {statistics.stdev(each):.2f}" for each in values]
+        parameters = statistics.mean(float(row["parameters_in_use"]) for row in runs)
+        assert f"| {name} | {len(runs)} | {' | '.join(cells)} | {parameters:,.0f} |" in RESULTS
+    learned, *others = (
+        {average: [float(row[average]) for row in by[name]] for average in ("error", "error_task_mean")}
+        for name in ("learned", "none", "undirected", "full")
+    )
+    all_images, task_mean = (
+        [int(mann_whitney(learned[average], other[average])[0]) for other in others]
+        for average in ("error", "error_task_mean")
+    )
+    assert f"against none U = {all_images[0]} of 16" in RESULTS
+    assert f"against undirected U = {all_images[1]}, against full U = {all_images[2]}" in RESULTS
+    assert "by task mean {}, {} and {}.".format(*task_mean) in RESULTS
+    assert f"none below learned, has p = {mann_whitney(others[0]['error'], learned['error'])[1]:.2g}" in RESULTS
+
+
+def test_the_errors_of_the_readme_are_those_of_the_runs():
+    """Its table of which method to use, and what it says learned sharing is for."""
+    table = README[README.index("## Which should I use?") : README.index("## Where to go on")]
+
+    def mean(name, key, value):
+        return f"{statistics.mean(float(row['error']) for row in csv_rows(name) if row[key] == value):.2f}"
+
+    probe = "cifar100_probe_runs.csv", "data_options"
+    few, many = (mean(*probe, f"train_images_per_task={images}") for images in (125, 500))
+    assert f"{few} with 25 images a class and {many} with 100" in table
+    augmented = {name: mean("dkl_mnist_augmented_runs.csv", "method", name) for name in ("none", "full", "learned")}
+    assert (
+        "{none} and {full} (a third of the parameters); learned sharing {learned}, worse".format(**augmented) in table
+    )
+    full, none, learned, undirected = (mean("dkl_mnist_torch_runs.csv", "row", row) for row in "ABCD")
+    assert f"({learned} against {none} with the paper's options)" in table
+    assert f"no search directs ({undirected})" in table
+    assert f"{learned} % error on digits" in README
+    assert f"networks {none} % and one network for all {full} %" in README
 
 
 def test_how_often_the_demo_finds_the_families_is_what_its_runs_say():

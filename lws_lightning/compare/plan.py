@@ -32,7 +32,7 @@ class Limits:
         passes: Over the images of the largest task, unless that gives less than `fewest`.
     """
 
-    fewest: int = 1000
+    fewest: int = 600
     most: int = 5000
     passes: int = 60
 

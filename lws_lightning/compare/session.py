@@ -274,7 +274,8 @@ def _augmented(data: Mapping[str, Any], look: Look) -> str:
         return "images as they are"
     words = {"RandomHorizontalFlip": "mirrored", "RandomCrop": "slightly shifted"}
     grey = [name for name, coloured in zip(look.task_names, look.coloured, strict=True) if not coloured]
-    note = f" (not mirrored, because {grey[0]} has no colours)" if grey and "RandomHorizontalFlip" not in names else ""
+    mixed = any(look.coloured) and grey and "RandomHorizontalFlip" not in names
+    note = f" (not mirrored, because {grey[0]} has no colours)" if mixed else ""
     return "images " + " and ".join(words.get(name, name) for name in names) + note
 
 
