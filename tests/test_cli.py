@@ -157,7 +157,14 @@ def test_test_needs_nothing_but_the_checkpoint(lws, capsys):
     folder = run_folder()
     before = set(folder.parent.parent.rglob("*"))
     lws("test", "--ckpt_path", folder / "checkpoints/last.ckpt", *QUIET)
-    assert set(folder.parent.parent.rglob("*")) == before
+    new = {path.relative_to(folder).as_posix() for path in set(folder.parent.parent.rglob("*")) - before}
+    tasks = [f"{way}_{label}" for way in ("upright", "scrambled") for label in ("digit", "parity")]
+    (log,) = (name for name in new if name.startswith("events.out.tfevents"))  # TensorBoard's, beside that of the fit
+    assert new - {log} == {
+        "test_classes.json",
+        "pictures/wrong_images.png",
+        *(f"pictures/confusion_{t}.png" for t in tasks),
+    }
     result = json.loads((folder / "result.json").read_text())
     assert result["test"]["tasks"] == result["evaluation"]["tasks"]
     assert result["test"]["images"] == 1797 - 4 * 60
