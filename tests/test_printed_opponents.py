@@ -97,7 +97,7 @@ def test_the_errors_of_the_readme_are_those_of_the_runs():
     )
     full, none, learned, undirected = (mean("dkl_mnist_torch_runs.csv", "row", row) for row in "ABCD")
     assert f"({learned} against {none} with the paper's options)" in table
-    assert f"no search directs ({undirected})" in table
+    assert f"no search directs ({undirected}, four runs)" in table
     assert f"{learned} % error on digits" in README
     assert f"networks {none} % and one network for all {full} %" in README
 
