@@ -1,6 +1,6 @@
 """Shows the errors: in TensorBoard during training, and after a test which images of which classes are wrong."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,14 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from numpy.typing import NDArray
 
 from lws_lightning.callbacks.checks import require_method
+from lws_lightning.callbacks.confusions import TaskConfusions
 from lws_lightning.callbacks.description import identity_of, other_run
 from lws_lightning.callbacks.tags import tags_of
 from lws_lightning.callbacks.tensorboard import drop_placeholder_metric, tensorboards, write_options, writers
 from lws_lightning.callbacks.wrong_images import MAX_TASKS, WrongImages
 from lws_lightning.drawing import array_png, confusion_figure, picture_array, wrong_images_figure
 from lws_lightning.methods import MultiTaskMethod
-from lws_lightning.records import BestEffortWriter, Evaluation, TaskClasses, find_run
+from lws_lightning.records import CLASSES_FILE, BestEffortWriter, ClassResults, Evaluation, TaskClasses, find_run
 from lws_lightning.run_folders import is_dry_run, run_folder
 
 __all__ = ["ErrorMonitor"]
@@ -34,20 +35,25 @@ class ErrorMonitor(Callback):
     gets the error over all images as `Error/test_curve` or `Error/val`, its first group of scalars, and in HPARAMS the
     options of the run with this error and that of the test.
 
-    At the end of a test the run folder's `pictures/` and TensorBoard get a confusion matrix for each task and a picture
-    of wrongly classified images with the names of their class and of the one they were taken for: for each task the
-    eight whose wrong class the network gives the highest probability. TensorBoard also gets `Error/test` and a table of
-    the accuracy of each class. Pictures show at most 20 tasks, and of more than 30 classes those with the most errors.
+    At the end of a test the run folder gets `test_classes.json`, and its `pictures/` and TensorBoard get a confusion
+    matrix for each task and a picture of wrongly classified images with the names of their class and of the one they
+    were taken for: for each task the eight whose wrong class the network gives the highest probability. TensorBoard
+    also gets `Error/test` and a table of the accuracy of each class. Pictures show at most 20 tasks, and of more than
+    30 classes those with the most errors.
 
     Args:
         run_dir: For testing only: the folder of the run that trained the tested weights. A TensorBoard log in it is
             continued if the Trainer has none. None means the run folder of the Trainer.
+
+    Attributes:
+        class_results: Which classes were taken for which in the last test, None before it.
     """
 
     def __init__(self, run_dir: str | None = None) -> None:
         self.run_dir = run_dir
-        self._folder: Path | None = None
         self._wrong: WrongImages | None = None
+        self._confusions: TaskConfusions | None = None
+        self.class_results: ClassResults | None = None
         self._writer = BestEffortWriter("The pictures of the test")
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -92,14 +98,13 @@ class ErrorMonitor(Callback):
                 logger.experiment.add_scalar(f"{_GROUP}/{evaluation.prefix}", evaluation.error, trainer.global_step)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Prepares to collect wrongly classified images, if there is a place to show them."""
+        """Prepares to count confusions and to collect wrongly classified images."""
         method = require_method(pl_module, self)
-        dry = is_dry_run(trainer)
-        self._folder = None if dry else Path(self.run_dir) if self.run_dir is not None else run_folder(trainer)
-        self._wrong = None
-        if self._folder is not None:
+        self._wrong = self._confusions = None
+        if not is_dry_run(trainer):
             images = len(method.task_names), method.image_shape, method.data_record
             self._wrong = WrongImages(*images, method.device)
+            self._confusions = TaskConfusions(method.num_classes).to(method.device)
 
     def on_test_batch_end(
         self,
@@ -110,45 +115,50 @@ class ErrorMonitor(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Collects wrongly classified images."""
-        if self._wrong is not None and outputs is not None:
+        """Counts confusions and collects wrongly classified images."""
+        if self._wrong is not None and self._confusions is not None and outputs is not None:
+            self._confusions.update(batch.task, outputs, batch.labels)
             self._wrong.add(batch.task, batch.images, batch.labels, outputs)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Draws confusions and wrongly classified images."""
-        wrong, self._wrong = self._wrong, None
-        if wrong is None or self._folder is None:
+        """Writes the confusions, and draws them and wrongly classified images."""
+        wrong, confusions, self._wrong, self._confusions = self._wrong, self._confusions, None, None
+        if wrong is None or confusions is None:
+            return
+        folder = run_folder(trainer, create_default=True) if self.run_dir is None else Path(self.run_dir)
+        if folder is None:
             return
         wrong.gather(pl_module)
         method = require_method(pl_module, self)
+        classes = self.class_results = confusions.results(method.task_names, method.data_record.class_names)
         evaluation = method.evaluations.get("test")
         if not trainer.is_global_zero or evaluation is None:
             return
-        run = find_run(self._folder)
+        run = find_run(folder)
         if run is not None and self.run_dir is None and other_run(run, trainer, method):
             return  # `RunRecord` warns
         step = evaluation.step if run is None else run.step
-        pictures = dict(_pictures(method, evaluation, wrong))
+        self._writer.write(folder / CLASSES_FILE, classes.text())
+        pictures = dict(_pictures(method, evaluation, wrong, classes.tasks))
         for name, picture in pictures.items():
-            self._writer.write(self._folder / "pictures" / f"{name}.png", array_png(picture))
+            self._writer.write(folder / "pictures" / f"{name}.png", array_png(picture))
         try:
-            with writers(trainer, self._folder) as found:
+            with writers(trainer, folder) as found:
                 for writer in found:
                     writer.add_scalar(f"{_GROUP}/test", evaluation.error, step)
                     for name, picture in pictures.items():
                         writer.add_image(f"test/{name}", picture, step, dataformats="HWC")
-                    for tag, text in _tables(method):
+                    for tag, text in _tables(method, classes.tasks):
                         writer.add_text(f"test/classes_{tag}", text, step)
         except OSError as error:
-            self._writer.warn(self._folder, error)
+            self._writer.warn(folder, error)
 
 
 def _pictures(
-    method: MultiTaskMethod, evaluation: Evaluation, wrong: WrongImages
+    method: MultiTaskMethod, evaluation: Evaluation, wrong: WrongImages, results: Mapping[str, TaskClasses]
 ) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """Yields the pictures of a test, and their names."""
     names = method.task_names
-    results = {} if method.class_results is None else method.class_results.tasks
     for name, tag in list(zip(names, tags_of(names, ()), strict=True))[:MAX_TASKS]:
         if name in results:
             task = evaluation.tasks[name]
@@ -179,9 +189,8 @@ def _confusion(name: str, classes: TaskClasses, accuracy: str) -> NDArray[np.uin
     )
 
 
-def _tables(method: MultiTaskMethod) -> Iterator[tuple[str, str]]:
+def _tables(method: MultiTaskMethod, results: Mapping[str, TaskClasses]) -> Iterator[tuple[str, str]]:
     """Yields for each task a Markdown table of its classes, the least accurate first, and its tag."""
-    results = {} if method.class_results is None else method.class_results.tasks
     for name, tag in zip(method.task_names, tags_of(method.task_names, ()), strict=True):
         if name not in results:
             continue

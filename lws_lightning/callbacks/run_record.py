@@ -1,4 +1,4 @@
-"""Records a run in its folder: `curve.csv` and `result.json`, and after a test `test_classes.json`."""
+"""Records a run in its folder: `curve.csv` and `result.json`."""
 
 import os
 import time
@@ -15,7 +15,6 @@ from lws_lightning.callbacks.description import describe_run, other_run
 from lws_lightning.callbacks.stopping import stopped_by
 from lws_lightning.methods import MultiTaskMethod, inference_costs, inference_seconds
 from lws_lightning.records import (
-    CLASSES_FILE,
     RECORD_FILE,
     BestEffortWriter,
     CurveRow,
@@ -204,8 +203,6 @@ class RunRecord(Callback):
                 f"{folder / RECORD_FILE} is the record of another run ({other}); the test result is not written there."
             )
             return
-        if module.class_results is not None:
-            self._writer.write(folder / CLASSES_FILE, module.class_results.text())
         self._writer.write(folder / RECORD_FILE, replace(run, test=test).text())
 
     # Writing.

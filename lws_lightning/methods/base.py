@@ -22,7 +22,7 @@ from lws_lightning.methods.checks import (
     check_training_options,
 )
 from lws_lightning.methods.engine import LightningEngine, trainer_of
-from lws_lightning.methods.evaluation import TaskConfusions, TaskErrors
+from lws_lightning.methods.evaluation import TaskErrors
 from lws_lightning.methods.prefix import frozen_prefix_of
 from lws_lightning.methods.progress import FitProgress
 from lws_lightning.methods.record import DataRecord
@@ -38,7 +38,7 @@ from lws_lightning.networks import (
     read_network_input,
 )
 from lws_lightning.randomness import resolve_seed
-from lws_lightning.records import ClassResults, Evaluation, options_to_json
+from lws_lightning.records import Evaluation, options_to_json
 from lws_lightning.run_folders import claim_folder, has_output_location
 from lws_lightning.search import SearchDistribution
 from lws_lightning.sharing import Copies, RunningStats, TaskNetworks, frozen_tensors
@@ -135,7 +135,6 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         stopping: Per-task early stopping, or None.
         update: The weight update.
         evaluations: The last evaluation for each prefix.
-        class_results: Which classes were taken for which in the last test, None before it.
     """
 
     neutral_options: ClassVar[frozenset[str]] = frozenset({"feature_cache", "max_images_per_pass", "validation_prefix"})
@@ -177,7 +176,6 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         }
     )
     """Options of every method for training the weights; a report warns where rows differ in them."""
-    class_results: ClassResults | None = None
 
     def __init__(
         self,
@@ -281,7 +279,6 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         )
         self.errors = TaskErrors(len(self.task_names))
         self.evaluations: dict[str, Evaluation] = {}
-        self._confusions: TaskConfusions | None = None
         self._evaluated_assignment = self.assignment
         self._data_record: DataRecord | None = None
         self._schedule_steps = 0
@@ -367,11 +364,8 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
 
     def configure_callbacks(self) -> Sequence[Callback]:
         """Refuses unsupported Trainer options, and adds the default callbacks that the user has not given."""
-        from lws_lightning.callbacks import (
-            ErrorMonitor,
-            RunRecord,
-            SharingMonitor,
-        )  # here, because callbacks import methods
+        # Here, because callbacks import methods.
+        from lws_lightning.callbacks import ErrorMonitor, RunRecord, SharingMonitor
 
         check_trainer(self.trainer)
         check_precision(self.trainer, self.ema_decay)
@@ -382,9 +376,8 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         save_checkpoints_atomically(self.trainer)
         check_images(self)
         present = {type(callback) for callback in self.trainer.callbacks}  # type: ignore[attr-defined]
-        defaults: tuple[type[Callback], ...] = (SharingMonitor,)
-        if has_output_location(self.trainer):
-            defaults = (SharingMonitor, RunRecord, ErrorMonitor)
+        with_a_place = (RunRecord, ErrorMonitor) if has_output_location(self.trainer) else ()
+        defaults: tuple[type[Callback], ...] = (SharingMonitor, *with_a_place)
         return [self.progress, *(callback() for callback in defaults if callback not in present)]
 
     def setup(self, stage: str) -> None:
@@ -498,21 +491,14 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
     def on_test_epoch_start(self) -> None:
         """Resets the error counts."""
         self.on_validation_epoch_start()
-        self._confusions = TaskConfusions(self.num_classes).to(self.device)
 
     def test_step(self, batch: EvaluationBatch, batch_idx: int) -> Tensor | None:
         """Evaluates a batch of test images of one task; returns the logits `(N, classes)`, None without images."""
-        logits = self._evaluate(batch)
-        if logits is not None and self._confusions is not None:
-            self._confusions.update(batch.task, logits, batch.labels)
-        return logits
+        return self._evaluate(batch)
 
     def on_test_epoch_end(self) -> None:
-        """Logs the errors under `test/`, and keeps which classes were taken for which."""
+        """Logs the errors under `test/`."""
         self._finish_evaluation("test")
-        if self._confusions is not None:
-            self.class_results = self._confusions.results(self.task_names, self.data_record.class_names)
-            self._confusions = None
 
     def predict_step(self, batch: PredictionBatch, batch_idx: int) -> dict[int, Tensor]:
         """Computes class probabilities.

@@ -14,7 +14,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from torch import nn
 
 from lws_lightning import Digits, FixedSharing, LearnedWeightSharing
-from lws_lightning.callbacks import SharingMonitor
+from lws_lightning.callbacks import ErrorMonitor, SharingMonitor
 from lws_lightning.callbacks.wrong_images import WrongImages
 from lws_lightning.data import Examples, MultiTaskDataModule, TaskData
 from lws_lightning.methods import DataRecord
@@ -57,10 +57,14 @@ def trained(tmp_path):
     return method, data, tmp_path / "tb" / "version_0"
 
 
+def monitor_of(method):
+    return next(each for each in method.trainer.callbacks if isinstance(each, ErrorMonitor))
+
+
 def test_confusions_are_those_of_a_plain_loop(trained):
     method, data, folder = trained
     found = find_classes(folder)
-    assert found == method.class_results
+    assert found == monitor_of(method).class_results
     for task, (images, labels) in enumerate(data.examples("test")):
         name = method.task_names[task]
         expected = torch.zeros(method.num_classes[task], method.num_classes[task], dtype=torch.int64)
@@ -88,7 +92,7 @@ def test_pictures_are_in_the_folder_and_in_tensorboard(trained):
         with Image.open(folder / "pictures" / f"{name}.png") as image:
             assert image.size == picture.size
     table = seen.Tensors("test/classes_upright_parity/text_summary")[0].tensor_proto.string_val[0].decode()
-    even = method.class_results.tasks["upright_parity"].classes()[0]
+    even = monitor_of(method).class_results.tasks["upright_parity"].classes()[0]
     assert f"| even | {even.images} | {even.accuracy:.1f} % |" in table
 
 

@@ -96,7 +96,7 @@ def evaluate(folder, ckpt_path, **data):
     return {
         "evaluation": module.evaluations["test"],
         "seen": seen,
-        "classes": module.class_results,
+        "classes": wrong.class_results,
         "wrong": wrong.found,
     }
 
