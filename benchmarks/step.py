@@ -7,7 +7,8 @@ rounds' ratios, with their quartiles.
   images, and an Adam step. The loop runs each task's network under each assignment for itself, once in PyTorch's
   default memory layout, as one would write it, and once in channels_last, which this package uses and which is faster.
 - Against a fixed assignment: forward, backward and Adam on the same images under one assignment and without NES. This
-  is what learning the sharing costs over not learning it.
+  is what learning the sharing costs over not learning it: with the paper's two populations of 8, and in one pass, with
+  two systematic draws that train the weights and move pi, drawing, ranking and moving pi included.
 - Against the arithmetic bound: the multiply-adds that the step cannot do without (`benchmarks.arithmetic`), at the rate
   of a large float32 matrix product with the same number of threads, which is measured in turn with the steps.
 - How the step grows with S, K, T and B.
@@ -62,7 +63,8 @@ def _print_costs(workload: Workload, precision: str, rounds: int) -> None:
         default = workload.plain_step(workload.make_network(), "default", precision)
         channels_last = workload.plain_step(workload.make_network(), "channels_last", precision)
         populations = workload.populations(pi, rounds)
-        steps: list[Timed] = [ours, default, channels_last, fixed, _matrix_product(SIZE)]
+        one_pass = workload.one_pass_step(pi, precision)
+        steps: list[Timed] = [ours, default, channels_last, fixed, _matrix_product(SIZE), one_pass]
         times = _take_turns(steps, populations)
         bounds = [
             step_multiply_adds(workload, *drawn) / SIZE**3 * seconds
@@ -71,6 +73,7 @@ def _print_costs(workload: Workload, precision: str, rounds: int) -> None:
         _print_row(pi, "plain loop in default layout / ours", times[1], times[0])
         _print_row("", "plain loop in channels_last / ours", times[2], times[0])
         _print_row("", "ours / fixed assignment without NES", times[0], times[3])
+        _print_row("", "one pass, two draws / fixed assignment", times[5], times[3])
         _print_row("", "ours / arithmetic bound", times[0], bounds)
         share = statistics.median(bound / own for bound, own in zip(bounds, times[0], strict=True))
         print(f"{'':<11}{'share of the matrix products rate':<38}{share:>8.0%}")

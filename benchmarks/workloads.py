@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from benchmarks.plain_loop import PlainLoop
 from lws_lightning.networks import build_network, make_multi_task_network
 from lws_lightning.randomness import generator_for
-from lws_lightning.search import SearchDistribution
+from lws_lightning.search import SearchDistribution, rank_utilities
 from lws_lightning.sharing import MultiTaskNetwork
 from lws_lightning.training import task_losses
 from lws_lightning.training.optimization import gradient_norm, zero_gradients
 
 __all__ = ["PI", "WORKLOADS", "Step", "Workload"]
 
-Step = Callable[[Tensor, Tensor], None]
+Step = Callable[[Tensor, Tensor], object]
 """One training step on a population for NES and one for the weights."""
 
 PI = ("uniform", "converged")
@@ -101,19 +101,34 @@ class Workload:
 
         return step
 
+    def one_pass_step(self, pi: str, precision: str = "float32") -> Step:
+        """Makes the step of `sgd_samples: 2`, `sampling: systematic` and `nes_batch: training`, as a whole.
+
+        It draws two assignments from pi, trains with them, ranks their losses by task and updates pi, with a step size
+        of 0, so that pi stays what it is.
+        """
+        update, distribution = self._update(self.make_network(), precision), self.distribution(pi)
+        generator = generator_for(0, "benchmark", "one pass")
+
+        def step(nes: Tensor, sgd: Tensor) -> None:
+            population = distribution.sample(2, generator, "systematic")
+            distribution.update(population, rank_utilities(update(population)), learning_rate=0.0)
+
+        return step
+
     def fixed_step(self, precision: str = "float32") -> Step:
         """Makes the step of the same images under one assignment: no NES, one forward and backward pass, Adam."""
         update = self._update(self.make_network(), precision)
         assignment = self.distribution("converged").mode().unsqueeze(0)
         return lambda nes, sgd: update(assignment)
 
-    def _update(self, network: MultiTaskNetwork, precision: str) -> Callable[[Tensor], None]:
-        """Makes the update of the weights under a population: a pass forward and back, and Adam."""
+    def _update(self, network: MultiTaskNetwork, precision: str) -> Callable[[Tensor], Tensor]:
+        """Makes the update of the weights under a population, which returns the losses."""
         images, labels = self.batch()
         parameters = list(network.parameters())
         optimizer = torch.optim.Adam(parameters, fused=True)
 
-        def update(population: Tensor) -> None:
+        def update(population: Tensor) -> Tensor:
             zero_gradients(parameters)
             with _autocast(precision):
                 losses = task_losses(network(images, population), labels)
@@ -121,6 +136,7 @@ class Workload:
             gradient_norm(parameters)
             network.commit_running_stats()
             optimizer.step()
+            return losses.detach()
 
         return update
 
