@@ -11,6 +11,7 @@ from lws_lightning.data import MultiTaskDataModule
 
 __all__ = ["Look", "look_at"]
 
+_FEW = 20  # test images of a task
 _GREY = 10  # of 255: JPEG files of grey pictures may have slight colours
 
 
@@ -52,11 +53,16 @@ class Look:
         sizes = "x".join(map(str, self.image_shape[1:]))
         kinds = "colour" if all(self.coloured) else "colour and grey" if any(self.coloured) else "grey"
         images = [sum(counts) for counts in zip(self.train, self.validation, self.test, strict=True)]
+        fewest = min(self.test)
+        few = (
+            f" {self.task_names[self.test.index(fewest)]} has {fewest} of these, each of which is worth "
+            f"{100 / fewest:.0f} points of its error: more images would tell more."
+        )
         return (
             f"{len(self.task_names)} tasks, {_span(self.num_classes)} classes and "
             f"{_span(images)} images each ({kinds}, {sizes} pixels): {sum(self.train):,} to train, "
             f"{sum(self.validation):,} to choose by, {sum(self.test):,} to measure at the end."
-        )
+        ) + (few if fewest < _FEW else "")
 
 
 def look_at(data: Mapping[str, Any]) -> Look:

@@ -40,7 +40,7 @@ __all__ = ["run_comparison"]
 ResolveConfig = Callable[[Path, Sequence[str]], Mapping[str, Any]]
 
 _REPORT_SECONDS = 20.0
-_CONTENDERS = "contenders"
+_CONTENDERS, _TIMING = "contenders", ".timing"
 
 
 def run_comparison(request: Request, plan: Plan | None, resolve_config: ResolveConfig) -> None:
@@ -61,7 +61,11 @@ def run_comparison(request: Request, plan: Plan | None, resolve_config: ResolveC
     clock = Clock(request.out, request.minutes * 60)
     jobs = request.jobs or max(1, len(visible_gpus()))
     if plan is None:
-        plan = _make_plan(request, jobs, clock, resolve_config)
+        try:
+            plan = _make_plan(request, jobs, clock, resolve_config)
+        except BaseException:  # nothing that a later call could go on with
+            _leave_nothing(request.out)
+            raise
     else:
         for line in plan.found:
             say(line, indent=7)
@@ -78,7 +82,8 @@ def _make_plan(request: Request, jobs: int, clock: Clock, resolve_config: Resolv
         FORMATS[format].require_packages(format)
     trunk, no_trunk = find_trunk() if request.data == "ImageFolders" else (None, "only for folders of images")
     data, look = _resolve_data(request, resolve_config)
-    say(f"Found: {look.sentence()}", indent=7)
+    found = f"Found: {look.sentence()}"
+    say(found, indent=7)
     network = request.network or default_network(look.image_shape)
     configs: dict[str, dict[str, Any]] = {}
     contenders = contenders_for(len(look.task_names), network, request.lr, trunk)
@@ -91,7 +96,7 @@ def _make_plan(request: Request, jobs: int, clock: Clock, resolve_config: Resolv
         for name, config in configs.items()
     }
     say(f"       (timing {STEPS} steps of each of {len(contenders)} ways to share ...)")
-    folder = request.out / ".timing"
+    folder = request.out / _TIMING
     shutil.rmtree(folder, ignore_errors=True)
     timings, overhead, export = measure(trial, folder, jobs)
     shutil.rmtree(folder, ignore_errors=True)
@@ -123,7 +128,7 @@ def _make_plan(request: Request, jobs: int, clock: Clock, resolve_config: Resolv
     )
     round_one = [plan.seconds(contender.name) for contender in contenders] * seeds
     lines = [
-        f"Found: {look.sentence()}",
+        found,
         f"Will: train {network} for {steps:,} steps as {_listed(contenders)}, {_augmented(data, look)}; then more "
         f"seeds of the better ones against {REFERENCE}."
         + (f" No pretrained network: {no_trunk}." if trunk is None else ""),
@@ -135,6 +140,14 @@ def _make_plan(request: Request, jobs: int, clock: Clock, resolve_config: Resolv
     plan = Plan(**{**vars(plan), "found": lines})
     plan.write(request.out)
     return plan
+
+
+def _leave_nothing(out: Path) -> None:
+    """Removes what a comparison without a plan has written."""
+    for name in (_CONTENDERS, _TIMING):
+        shutil.rmtree(out / name, ignore_errors=True)
+    if out.is_dir() and not any(out.iterdir()):
+        out.rmdir()
 
 
 def _resolve_data(request: Request, resolve_config: ResolveConfig) -> tuple[dict[str, Any], Look]:
