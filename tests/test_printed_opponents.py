@@ -58,6 +58,33 @@ def test_step_sizes_with_augmentation_are_those_of_the_runs():
     assert len(found) == 4
 
 
+TUNED = (
+    {}, {"initialization": "he_uniform"}, {"weight_decay": "0.0003"}, {"weight_decay": "0.003"}, {"lr": "0.004"},
+)  # fmt: skip
+START = {"initialization": "torch", "weight_decay": "0.001", "lr": "0.002"}
+
+
+@pytest.mark.parametrize("method", ["full", "none", "undirected", "learned"])
+def test_every_method_was_tuned_by_one_procedure_and_tested_with_what_it_chose(method):
+    rows = [row for row in csv_rows("dkl_mnist_augmented_tuning_runs.csv") if row["method"] == method]
+    assert len(rows) == len(TUNED)
+    errors = []
+    for change in TUNED:
+        (found,) = [row for row in rows if all(row[key] == value for key, value in (START | change).items())]
+        assert (found["seed"], found["step"], found["images"]) == ("100", "3000", "11060")
+        errors.append(float(found["error_task_mean"]))
+    best = min(errors)
+    cells = [f"**{error:.2f}**" if error == best else f"{error:.2f}" for error in errors]
+    assert f"| {method} | {' | '.join(cells)} |" in SECTION
+    chosen = START | TUNED[errors.index(best)]
+    tested = [row["options"] for row in csv_rows("dkl_mnist_augmented_runs.csv") if row["method"] == method]
+    assert len(tested) == 10
+    for options in tested:
+        assert f"weight_decay={float(chosen['weight_decay']):g}" in options
+        assert f"lr={float(chosen['lr']):g}" in options
+        assert ("initialization=he_uniform" in options) == (chosen["initialization"] == "he_uniform")
+
+
 def test_test_errors_with_augmentation_are_those_of_the_runs():
     rows = csv_rows("dkl_mnist_augmented_runs.csv")
     columns = ("error/digits", "error/letters", "error/kuzushiji", "error_task_mean", "error")
