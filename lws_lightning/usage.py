@@ -6,7 +6,7 @@ COMMANDS = {
     "compare": "try what your tasks should share, and write the best networks",
     "fit": "train networks, or go on with a run",
     "validate": "evaluate a checkpoint on the validation images",
-    "test": "evaluate a checkpoint on the test images, and add the result to its run",
+    "test": "evaluate a checkpoint on the test images; add the result to its run",
     "sweep": "train and test several configurations with several seeds",
     "report": "compare runs: tables, significance tests, figures, one HTML page",
     "export": "write a task's network as a model file (pt2, ONNX, safetensors)",
@@ -19,10 +19,11 @@ usage: lws fit --config FILE [--config OVERLAY ...] [--OPTION VALUE ...]
        lws fit --ckpt_path RUN [--OPTION VALUE ...]
 
 Trains networks into a new folder lightning_logs/version_N, or goes on with a
-run. Options come from the files, in their order, and then from the command line.
+run. Options come from the files, in their order, and then from the command
+line.
 
 common options:
-  --config FILE                    a configuration, or an overlay that changes it
+  --config FILE                    a configuration, or an overlay over it
   --ckpt_path RUN                  go on with a run: its folder or a checkpoint
   --seed_everything N              seed of the run (default: 0)
   --data.root DIR                  folder with the images
@@ -32,7 +33,7 @@ common options:
   --model CLASS                    the method, such as LearnedWeightSharing
   --model.network NAME             the base network
   --model.lr X                     learning rate of the weights
-  --model.nes_lr X                 step size of the search (LearnedWeightSharing)
+  --model.nes_lr X                 step size of the search of learned sharing
   --trainer.max_steps N            training steps
   --trainer.val_check_interval N   steps between two evaluations
   --trainer.default_root_dir DIR   where lightning_logs/ is made
@@ -40,9 +41,9 @@ common options:
 
 all options:
   lws fit --config FILE --print_config         every option with its value
-  lws fit --model.help LearnedWeightSharing    the options of a method, explained
-  lws fit --data.help ImageFolders             the options of a data set, explained
-  lws fit --help all                           everything, the Trainer's options, too"""
+  lws fit --model.help LearnedWeightSharing    explains the options of a method
+  lws fit --data.help ImageFolders             ... of a data set
+  lws fit --help all                           ... of everything, Trainer, too"""
 
 _EVALUATE = """\
 usage: lws {name} --ckpt_path RUN [--OPTION VALUE ...]

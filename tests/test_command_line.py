@@ -49,7 +49,17 @@ def test_every_command_has_a_line(capsys, lws):
     assert printed.strip() == overview()
     assert all(f"\n  {name} " in printed for name in COMMANDS)
     texts = [printed, *map(command_help, LIGHTNING_COMMANDS)]
-    assert max(len(line) for text in texts for line in text.splitlines()) <= 85
+    assert max(len(line) for text in texts for line in text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in LIGHTNING_COMMANDS])
+def test_the_help_of_a_command_fits_80_columns(capsys, lws, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        lws(command, "--help")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"usage: lws {command} ")
+    assert max(map(len, lines)) <= 80
 
 
 def test_the_options_of_the_short_help_exist(lws, capsys):

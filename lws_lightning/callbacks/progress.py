@@ -45,7 +45,16 @@ class StepProgressBar(TQDMProgressBar):
             self.train_progress_bar.set_postfix(self.get_metrics(trainer, pl_module))
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Returns the metrics to show, without the version of the log folder."""
-        metrics = dict(super().get_metrics(trainer, pl_module))
+        """Returns the metrics to show, without the version of the log folder.
+
+        Their names are short, so that the line holds all of them in a terminal of 80 columns.
+        """
+        metrics = {_short(name): value for name, value in super().get_metrics(trainer, pl_module).items()}
         metrics.pop("v_num", None)
         return metrics
+
+
+def _short(name: str) -> str:
+    """Returns "loss" for "train/loss", "entropy" for "entropy/mean", "test" for "test_curve/error"."""
+    first, _, rest = name.partition("/")
+    return {"train": rest, "test_curve": "test"}.get(first, first) if rest else name

@@ -120,7 +120,8 @@ def _parse(arguments: Sequence[str]) -> Request:
     own, data_options = _split(arguments)
     parser = CommandParser(
         "lws compare",
-        usage="lws compare ROOT [--minutes 30] [--out DIR] [--data CLASS] [--data.OPTION VALUE ...]",
+        usage="lws compare ROOT [--minutes 30] [--out DIR] [--data CLASS]\n"
+        "                   [--data.OPTION VALUE ...]",
         description="Trains networks that share nothing, everything, and what they learn to share, within a budget of "
         "time, and says what your tasks should share. Writes the best networks as ONNX and pt2 files. The same command "
         "may be given again at any time, also with more minutes: it goes on where it was.",

@@ -76,7 +76,10 @@ def judge(facts: Mapping[str, Facts], comparison: Comparison) -> Verdict:
     differences = {name: comparison.difference(recommended, name) for name in facts if name != recommended}
     sentences = [_advice(recommended, facts[recommended])]
     if recommended != REFERENCE:
-        sentences.append(_against_none(recommended, differences[REFERENCE], facts, comparison))
+        reason = "It had the lowest validation error, which alone decides. "
+        surprising = recommended == best and differences[REFERENCE].points < 0
+        against = _against_none(recommended, differences[REFERENCE], facts, comparison)
+        sentences.append(f"{reason if surprising else ''}{against}")
         said = {REFERENCE, best}
     else:
         rival = min((name for name in facts if name != REFERENCE), key=lambda name: facts[name].validation)
@@ -148,8 +151,8 @@ def _no_sharing(rival: str, difference: Difference, comparison: Comparison) -> s
 def _one_run(second: str, difference: Difference) -> str:
     word = "better" if difference.points >= 0 else "worse"
     return (
-        f"It is {abs(difference.points):.1f} points {word} than {_NAMES.get(second, second)} in one run each, which "
-        "says nothing about chance: give the command again with more minutes, for more seeds."
+        f"On the test images it is {abs(difference.points):.1f} points {word} than {_NAMES.get(second, second)} in one "
+        "run each, which says nothing about chance: give the command again with more minutes, for more seeds."
     )
 
 
@@ -172,10 +175,11 @@ def _others(differences: Mapping[str, Difference], said: set[str]) -> list[str]:
             continue
         words = _NAMES.get(name, name)
         if each.low is None:
-            parts.append(f"{words} is {'worse' if each.points >= 0 else 'better'} by {abs(each.points):.1f} in one run")
+            word = "worse" if each.points >= 0 else "better"
+            parts.append(f"{words} is {word} than it by {abs(each.points):.1f} in one run")
         elif each.shown:
             word = "worse" if each.points > 0 else "better"
-            parts.append(f"{words} is {word} by {abs(each.points):.1f} ({_interval(each)})")
+            parts.append(f"{words} is {word} than it by {abs(each.points):.1f} ({_interval(each)})")
         else:
             parts.append(f"{words} cannot be told from it ({_interval(each)} worse)")
     return [f"{_capital('; '.join(parts))}."] if parts else []

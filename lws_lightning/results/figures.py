@@ -229,7 +229,8 @@ def _affinity_picture(section: Section, affinity: Affinity) -> Picture:
     arranged = "" if order == sorted(order) else " Tasks that share much stand together (average linkage)."
     caption = (
         f"Share of {seeds} in which two tasks use the same weights in the final assignment, by layer and as the mean "
-        f"over layers, in which each counts alike (row {row.letter}).{arranged} affinity.csv holds all numbers."
+        f"over layers, in which each counts alike (row {row.letter}).{arranged} "
+        "The affinity.csv of lws report holds all numbers."
     )
     mean = affinity.shares.mean(0)
     most = "; ".join(

@@ -24,11 +24,12 @@ def gain_sentences(section: Section, comparisons: Sequence[Comparison]) -> list[
     sentences = []
     for learned, none, control in _triples(section.rows):
         error, without, undirected = (statistics.fmean(row.errors("error")) for row in (learned, none, control))
+        word = "better" if error <= without else "worse"
         p = tests.get((learned.letter, control.letter))
         sentences.append(
-            f"{learned.letter} {learned.method} is {without - error:+.2f} points better than {none.letter} none: "
+            f"{learned.letter} {learned.method} is {abs(without - error):.2f} points {word} than {none.letter} none: "
             f"{without - undirected:+.2f} by training under changing sharing that nothing directs ({control.letter} "
-            f"undirected), {undirected - error:+.2f} by the search"
+            f"undirected), {undirected - error:+.2f} by the search; plus is better"
             + (f" (p = {p:.2g} for the latter)." if p is not None else " (too few runs for a test).")
         )
     return sentences

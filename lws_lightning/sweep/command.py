@@ -111,8 +111,9 @@ def _print_summary(runs: Sequence[SweepRun], outcomes: Sequence[Outcome], out: P
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "lws sweep",
-        usage="lws sweep CONFIG[+OVERLAY...]... [--config OVERLAY ...] [--seeds 0-9] [--jobs N] [--out DIR] "
-        "[--cluster slurm] [--any.option VALUE ...]",
+        usage="lws sweep CONFIG[+OVERLAY...]... [--config OVERLAY ...] [--seeds 0-9]\n"
+        "                 [--jobs N] [--out DIR] [--cluster slurm]\n"
+        "                 [--any.option VALUE ...]",
         description="Trains every configuration with every seed and tests the result. The same command may be given "
         "again at any time: finished runs are skipped, interrupted ones resume from their last checkpoint. All other "
         "options are passed to every run, as to `lws fit`.",

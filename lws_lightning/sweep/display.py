@@ -8,11 +8,14 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from lws_lightning.records import RECORD_FILE, Run, find_run
 from lws_lightning.sweep.plan import SweepRun
 
 __all__ = ["Display"]
+
+_REST = 7 + 7 + 6 + 4  # columns of a bar's line beside its two texts: two times, a short bar, and the spaces between
 
 
 class Display:
@@ -36,8 +39,8 @@ class Display:
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[text]}", markup=False),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=self.console,
             refresh_per_second=2,
             disable=not live,
@@ -66,9 +69,10 @@ class Display:
             step, error = (record.step, record.last_error) if record else (0, None)
             text = f"step {step:,}" + (f" of {run.max_steps:,}" if run.max_steps else "")
             text += "" if error is None else f", error {error:.2f} %"
+            name = _end_of(str(run), self.console.width - len(text) - _REST)
             if run.folder not in self._bars:
-                self._bars[run.folder] = self._progress.add_task(str(run), total=run.max_steps, text=text)
-            self._progress.update(self._bars[run.folder], completed=step, text=text)
+                self._bars[run.folder] = self._progress.add_task(name, total=run.max_steps, text=text)
+            self._progress.update(self._bars[run.folder], description=name, completed=step, text=text)
         for folder in set(self._bars) - {run.folder for run in active}:
             self._progress.remove_task(self._bars.pop(folder))
         records = [record for record in self._records.values() if record is not None]
@@ -89,3 +93,9 @@ class Display:
             self._times[run.folder] = modified
             self._records[run.folder] = find_run(run.folder)
         return self._records[run.folder]
+
+
+def _end_of(name: str, room: int) -> str:
+    """Shortens a name at its beginning: method and seed stand at its end, and without this Rich cuts the times."""
+    room = max(room, len("seed 10"))
+    return name if len(name) <= room else f"…{name[1 - room :]}"

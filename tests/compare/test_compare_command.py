@@ -127,6 +127,10 @@ def test_a_comparison_that_is_stopped_twice_ends_with_networks_that_run(lws, pho
     html = (out / "report.html").read_text()
     assert f"<h1>{verdict['sentences'][0]}</h1>" in html
     assert "Left out" not in html
+    assert "<h2>All runs</h2>" in html
+    assert html.count("<h1>") == 1
+    assert '<a href="models/">' in html
+    assert "table.csv" not in html  # a comparison writes no tables
     for task, classes in {"birds": ("crow", "owl"), "cars": ("new", "odd", "old")}.items():
         assert (out / f"models/{task}.pt2").is_file()
         card = (out / f"models/{task}.md").read_text()

@@ -119,7 +119,7 @@ def test_learned_sharing_that_wins_is_advised_with_its_interval():
     assert verdict.best == verdict.recommended == "learned"
     assert verdict.sentences[0] == "Share as was learned: all tasks share conv1."
     assert "points better than separate networks (95 % interval" in verdict.sentences[1]
-    assert any("one network for all is worse by" in sentence for sentence in verdict.sentences)
+    assert any("one network for all is worse than it by" in sentence for sentence in verdict.sentences)
     assert not any("not the search" in sentence for sentence in verdict.sentences)
 
 
@@ -167,6 +167,17 @@ def test_one_run_each_recommends_the_lowest_validation_error_and_says_what_that_
     verdict = verdict_of({"none": 30.0, "full": 31.0, "learned": 29.0}, runs=1)
     assert verdict.recommended == "learned"
     assert "in one run each, which says nothing about chance" in verdict.sentences[1]
+
+
+def test_a_recommendation_with_more_test_errors_says_why_it_is_one():
+    facts = {"none": Facts(6.4, 300), "full": Facts(5.1, 100), "learned": Facts(6.4, 200)}
+    rates = {"none": 20.0, "full": 40.0, "learned": 10.0}
+    samples = simulate(np.random.default_rng(0), rates, dict.fromkeys(rates, 1), 0.3, 0.0)
+    sentences = judge(facts, Comparison(samples)).sentences
+    assert sentences[0] == "Share all layers between all tasks; only the heads are separate."
+    assert sentences[1].startswith("It had the lowest validation error, which alone decides. On the test images it is ")
+    assert " points worse than separate networks in one run each" in sentences[1]
+    assert sentences[2].startswith("Learned sharing is better than it by ")
 
 
 def test_sharing_in_words():

@@ -33,9 +33,9 @@ def sentences(folder):
 def test_the_gain_is_split(write_control, tmp_path):
     write_control()
     (sentence,) = sentences(tmp_path)
-    assert "+1.25 points better than" in sentence
+    assert " is 1.25 points better than " in sentence
     assert "+0.50 by training under changing sharing" in sentence
-    assert "+0.75 by the search (p = 0.05 for the latter)." in sentence
+    assert "+0.75 by the search; plus is better (p = 0.05 for the latter)." in sentence
     report = make_report(load_runs([tmp_path])[0], figures=False)
     assert sentence in report.markdown()
     assert "What of the gain is the search" in report.html()

@@ -154,6 +154,20 @@ def test_the_bars_show_step_and_error(runs):
     assert "0 of 1 runs finished" in text.getvalue()
 
 
+def test_a_narrow_terminal_cuts_names_and_no_times(tmp_path):
+    run = SweepRun("contenders/undirected", 0, tmp_path / "undirected/seed0", {"trainer": {"max_steps": 5000}})
+    run.folder.mkdir(parents=True)
+    record = recorded(status="running", step=4120, evaluation=measure(low=74.36, high=74.36))
+    (run.folder / "result.json").write_text(json.dumps(record))
+    text = io.StringIO()
+    with Display([run], Console(file=text, width=80, force_terminal=True, color_system=None), live=True) as display:
+        display.refresh([run])
+    shown = text.getvalue()
+    assert "step 4,120 of 5,000, error 74.36 % 0:00:00" in shown
+    assert "/undirected seed 0" in shown
+    assert ":…" not in shown
+
+
 def test_no_bars_in_a_file_or_notebook(runs, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     text = io.StringIO()
