@@ -54,6 +54,7 @@ docs: install ## build the documentation into site/
 
 release-check: install docs ## slow tests and the documentation; then build the wheel and use it in an empty environment
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
+	OMP_NUM_THREADS=1 LWS_EXAMPLES=100 $(BIN)/python -m pytest -n 2 tests/sharing
 	rm -rf dist
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 	set -e; \

@@ -161,7 +161,9 @@ def run_lightning(arguments: list[str], called_from_python: bool) -> None:
     arguments = _add_run_config(arguments)
     if not called_from_python:  # LightningCLI would warn if it got both args and a command line
         sys.argv[1:] = arguments
-    LWSCLI(
+    cli = _with_parser_of(arguments[0])
+    usages = {name: f"lws {name} [--config FILE] [--OPTION VALUE ...]" for name in LIGHTNING_COMMANDS}
+    cli(
         MultiTaskMethod,
         MultiTaskDataModule,
         subclass_mode_model=True,
@@ -173,10 +175,24 @@ def run_lightning(arguments: list[str], called_from_python: bool) -> None:
         parser_kwargs={
             "prog": "lws",
             "version": __version__,
-            **{name: {"usage": f"lws {name} [--config FILE] [--OPTION VALUE ...]"} for name in LIGHTNING_COMMANDS},
+            **{name: {"usage": usage} for name, usage in usages.items() if name in cli.subcommands()},
         },
         args=arguments if called_from_python else None,
     )
+
+
+def _with_parser_of(name: str) -> type[LWSCLI]:
+    """Returns the CLI with the parser of one command; to make those of all four takes up to a second."""
+    commands = LWSCLI.subcommands()
+    if name not in commands:
+        return LWSCLI
+
+    class OneCommand(LWSCLI):
+        @staticmethod
+        def subcommands() -> dict[str, set[str]]:
+            return {name: commands[name]}
+
+    return OneCommand
 
 
 def _refuse_linked_options(arguments: Sequence[str]) -> None:

@@ -1,16 +1,27 @@
-"""What every test stands on: one thread, and helpers that train on tiny data."""
+"""What every test stands on: one thread, pictures that are drawn once, and helpers that train on tiny data."""
 
+import gc
 import os
 import signal
 import sys
 
 import pytest
-import torch
-from lightning.pytorch import Trainer
 
 from lws_lightning.cli import main
 
-torch.set_num_threads(1)
+# Neither torch nor Lightning is imported above: the process that only distributes the tests needs neither, and the
+# others wait for it.
+
+
+def pytest_collection_finish():
+    """Prepares a process that runs tests."""
+    import torch
+    from pictures import reuse_pictures
+
+    torch.set_num_threads(1)
+    reuse_pictures()
+    gc.collect()
+    gc.freeze()  # spares every collection of garbage the million objects of modules and tests, which stay anyway
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +48,7 @@ def lws(monkeypatch):
 @pytest.fixture
 def quiet_trainer(tmp_path):
     """Makes a Trainer that writes into the test's folder only."""
+    from lightning.pytorch import Trainer
 
     def make(**options):
         defaults = {

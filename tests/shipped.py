@@ -1,5 +1,7 @@
 """The shipped configurations, and those combinations of them that the documentation names."""
 
+from functools import cache
+
 from locations import CONFIGS
 
 from lws_lightning.cli import resolve_config
@@ -53,3 +55,7 @@ def as_options(combination):
 def resolve(combination, *options):
     """All options of a combination, as `lws fit` understands them."""
     return resolve_config(files_of(combination)[0], [*as_options(combination)[2:], *options])
+
+
+resolved = cache(resolve)
+"""The same, once for each combination; not to be changed."""

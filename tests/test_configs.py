@@ -1,12 +1,23 @@
 """The shipped configurations: the paper's hyper-parameters, what overlays change, and nothing that need not be said."""
 
-from functools import cache
 from itertools import product
 
 import pytest
 import yaml
 from locations import CONFIGS
-from shipped import LEARNED, METHODS, ON_LEARNED, OTHER_METHODS, OVERLAYS, PLUS, ROWS, TRAINING, name_of, resolve
+from shipped import (
+    LEARNED,
+    METHODS,
+    ON_LEARNED,
+    OTHER_METHODS,
+    OVERLAYS,
+    PLUS,
+    ROWS,
+    TRAINING,
+    name_of,
+    resolve,
+    resolved,
+)
 
 import lws_lightning
 from lws_lightning.data import MultiTaskDataModule
@@ -53,9 +64,6 @@ LEARNED_PLUS = {"nes_lr": 3.3e-3, "credit": "per_task", "sampling": "systematic"
 
 def read(name):
     return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
-
-
-resolved = cache(resolve)
 
 
 def model_of(combination):

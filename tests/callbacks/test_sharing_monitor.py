@@ -5,6 +5,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from pictures import forget_pictures
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -171,6 +172,7 @@ def test_random_numbers_of_the_run_are_left_alone(make_trainer, make_module, mak
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
             self.drawn = torch.rand(3).tolist()
 
+    forget_pictures()
     drawn = []
     for monitors in ([], [SharingMonitor()]):
         torch.manual_seed(0)

@@ -9,6 +9,7 @@ import traceback
 import pytest
 import torch
 from distributed_small import free_port
+from pictures import reuse_pictures
 
 _WAIT = 240.0
 
@@ -51,6 +52,7 @@ class Pair:
 
 def _serve(pipe, rank, port):
     torch.set_num_threads(1)
+    reuse_pictures()
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

@@ -1,12 +1,17 @@
 """Random small networks, populations and batches for property tests."""
 
+import os
 from dataclasses import dataclass
 
 import torch
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_, make_multi_task_network
+
+EXAMPLES = int(os.environ.get("LWS_EXAMPLES", "25"))  # each is slow; `make release-check` runs more
+PROPERTY = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 
 
 @dataclass

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from random_networks import cases
+from hypothesis import given
+from random_networks import PROPERTY, cases
 from torch import nn
 from torch.nn import functional as F
 
@@ -13,7 +13,6 @@ from benchmarks.plain_loop import PlainLoop
 from lws_lightning.networks import BaseLayer, BaseNetwork, build_network, he_uniform_, make_multi_task_network
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
-PROPERTY = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def losses_of(logits, labels):

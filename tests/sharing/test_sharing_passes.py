@@ -5,16 +5,15 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import cases
+from random_networks import PROPERTY, cases
 from torch.nn import functional as F
 
 from benchmarks.plain_loop import PlainLoop
 from lws_lightning.sharing import plan_population, split_population
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
-PROPERTY = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

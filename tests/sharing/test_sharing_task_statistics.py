@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from random_networks import cases
+from random_networks import PROPERTY, cases
 from torch import nn
 from torch_loop import POPULATION, TASKS, batch, conv_block, flat_head, pair
 
@@ -14,7 +14,6 @@ from lws_lightning.sharing import split_population, standalone_network
 from lws_lightning.sharing.batch_norm import restore_batch_norms
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
-PROPERTY = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 class TasksAlone:
