@@ -42,7 +42,7 @@ def read_checkpoint_info(path: Path) -> CheckpointInfo:
         ValueError: If it cannot be read as a checkpoint; a kill or a full disk may have truncated it.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"There is no checkpoint {path}.")
+        raise FileNotFoundError(f"There is no checkpoint {path}. Give the folder of a run, or a checkpoint in it.")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         complete = "state_dict" in content

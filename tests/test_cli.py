@@ -61,7 +61,8 @@ def tiny_data(folder, root):
     small = ["Angelic", "Inuktitut_(Canadian_Aboriginal_Syllabics)"]
     root = write_omniglot(root, small)
     cache = ("--data.cache_dir", root.parent / "cache")
-    return ("--data.root", root, "--data.tasks", f"[{', '.join(small)}]", "--data.batch_size", 2, *cache)
+    smaller = ("--data.image_size", 64, *cache)  # the whole size is that of tests/networks
+    return ("--data.root", root, "--data.tasks", f"[{', '.join(small)}]", "--data.batch_size", 2, *smaller)
 
 
 @pytest.mark.parametrize("combination", SHIPPED, ids=name_of)
@@ -75,6 +76,8 @@ def test_every_shipped_config_trains(lws, tmp_path, combination):
         extra += ("--model.network", "dkl_convnet")
     if combination[-1] == "methods/fully_adaptive":  # a step for each layer
         extra += ("--model.branching_part", 1)
+    if combination[-1] == "methods/linear_probe":
+        extra += ("--model.penalties", "[0.1]")
     short = ("--trainer.max_steps", 5, "--trainer.val_check_interval", 2, *QUIET)
     lws("fit", *as_options(combination), *extra, *short)
     folder = run_folder("lightning_logs")

@@ -119,7 +119,7 @@ def test_a_missing_checkpoint_is_said_before_anything_else(lws, tmp_path, config
             with pytest.raises(SystemExit) as ended:
                 lws(command, "--ckpt_path", path, *configured)
             assert ended.value.code.startswith(f"lws {command}: There is no checkpoint")
-            assert ended.value.code.endswith(says)
+            assert says in ended.value.code
     with pytest.raises(SystemExit, match="--ckpt_path wrong"):
         lws("test", "wrong")
 

@@ -66,9 +66,9 @@ def wide_network(shape):
     )  # fmt: skip
 
 
-def fit(quiet_trainer, data=None, steps=50, ckpt_path=None, **options):
+def fit(quiet_trainer, data=None, steps=50, ckpt_path=None, penalties=(0.1,), **options):
     data = data or digits(train_images_per_task=100)
-    module = make(LinearProbe, data, **options)
+    module = make(LinearProbe, data, penalties=list(penalties), **options)
     before = state_of(module)
     trainer = quiet_trainer(max_steps=steps, enable_checkpointing=False)
     trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
@@ -78,7 +78,9 @@ def fit(quiet_trainer, data=None, steps=50, ckpt_path=None, **options):
 @pytest.mark.parametrize(("cache", "images"), [("memory", 100), ("off", 100), ("memory", 20)])
 def test_a_fit_is_one_step_with_the_minimum_of_each_task(cache, images, quiet_trainer, tmp_path):
     data = digits(train_images_per_task=images)  # 20: fewer than features
-    module, before, trainer, data = fit(quiet_trainer, data, network=wide_network, feature_cache=cache)
+    module, before, trainer, data = fit(
+        quiet_trainer, data, network=wide_network, feature_cache=cache, penalties=(1e-3, 1e-1)
+    )
     assert trainer.global_step == 1
     changed = {name for name, tensor in state_of(module).items() if not torch.equal(tensor, before[name])}
     heads = {f"network.heads.{task}.{part}" for task in range(len(data.task_names)) for part in ("weight", "bias")}
@@ -106,7 +108,9 @@ def test_a_fit_is_one_step_with_the_minimum_of_each_task(cache, images, quiet_tr
     trainer.save_checkpoint(tmp_path / "probe.ckpt")
     again = LinearProbe.load_from_checkpoint(tmp_path / "probe.ckpt", network=wide_network)
     assert_same(state_of(again), state_of(module))
-    resumed, *_ = fit(quiet_trainer, data, ckpt_path=tmp_path / "probe.ckpt", network=wide_network)
+    resumed, *_ = fit(
+        quiet_trainer, data, ckpt_path=tmp_path / "probe.ckpt", network=wide_network, penalties=(1e-3, 1e-1)
+    )
     assert_same(state_of(resumed), state_of(module))
     images = torch.rand(3, 1, 8, 8)
     torch.testing.assert_close(task_network(module, 0)(images), module.eval()(images, 0))
