@@ -53,7 +53,8 @@ def write_results(request: Request, plan: Plan, measured: Sequence[Measured]) ->
     _write_models(request, plan, verdict, mine, methods[verdict.recommended], facts[verdict.recommended])
     snippet = files("lws_lightning.compare").joinpath("standalone/predict.py").read_text(encoding="utf-8")
     write_atomically(request.out / "predict.py", snippet)
-    page = write_page(request.out, plan, verdict, facts, comparison, [each.run for each in measured])
+    wrong_images = _best(mine).run.folder / "pictures" / "wrong_images.png"
+    page = write_page(request.out, plan, verdict, facts, comparison, [each.run for each in measured], wrong_images)
     first = request.out / "models" / f"{file_names(methods[verdict.recommended].task_names)[0]}.onnx"
     print(f"Models:  {request.out / 'models'}, with a card each")
     print(f"Use one: {shlex.join(['python', str(request.out / 'predict.py'), str(first), 'IMAGE.jpg'])}")

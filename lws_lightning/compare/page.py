@@ -1,5 +1,6 @@
 """The page of a comparison: the verdict, and below it the report of all runs."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +18,32 @@ _FILE = "report.html"
 
 
 def write_page(
-    folder: Path, plan: Plan, verdict: Verdict, facts: Mapping[str, Facts], comparison: Comparison, runs: Sequence[Run]
+    folder: Path,
+    plan: Plan,
+    verdict: Verdict,
+    facts: Mapping[str, Facts],
+    comparison: Comparison,
+    runs: Sequence[Run],
+    wrong_images: Path,
 ) -> Path:
-    """Writes the page and returns its path."""
+    """Writes the page and returns its path.
+
+    Args:
+        folder: Of the comparison.
+        plan: The plan.
+        verdict: The verdict.
+        facts: By contender.
+        comparison: The errors.
+        runs: All runs.
+        wrong_images: The picture of wrongly classified images that the test of the best run has left, if it had any.
+    """
     # Each was tested at the step with its lowest validation error; a report compares runs at equal steps.
     at_end = [replace(run, test=replace(run.test, step=run.step)) for run in runs if run.test is not None]
     report = make_report(at_end, folders=[folder])
     template = page_environment("lws_lightning.compare").get_template("comparison.html.j2")
     table = _table(plan, verdict, facts, comparison)
-    html = template.render(report=report, verdict=verdict, plan=plan, contenders=table)
+    picture = base64.b64encode(wrong_images.read_bytes()).decode() if wrong_images.is_file() else None
+    html = template.render(report=report, verdict=verdict, plan=plan, contenders=table, wrong_images=picture)
     write_atomically(folder / _FILE, html)
     return folder / _FILE
 

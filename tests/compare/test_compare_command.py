@@ -1,5 +1,6 @@
 """`lws compare`: what it refuses at once, and a whole comparison that is stopped twice and given again."""
 
+import base64
 import json
 import os
 import signal
@@ -148,9 +149,12 @@ def test_a_comparison_that_is_stopped_twice_ends_with_networks_that_run(lws, pho
         assert any(f"{image}: {name} (" in done.stdout for name in classes)
     assert_errors_are_those_of_the_file(out, photos)
 
+    for pictures in out.glob("contenders/*/seed*/pictures"):  # networks without errors have no such picture
+        (pictures / "wrong_images.png").write_bytes(b"errors")
     before = {path: path.stat().st_mtime_ns for path in out.glob("contenders/*/seed*/result.json")}
     lws("compare", photos, "--out", out, "--minutes", 30)
     assert {path: path.stat().st_mtime_ns for path in out.glob("contenders/*/seed*/result.json")} == before
+    assert f"data:image/png;base64,{base64.b64encode(b'errors').decode()}" in (out / "report.html").read_text()
 
 
 def assert_errors_are_those_of_the_file(out, photos):
