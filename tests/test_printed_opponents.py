@@ -61,10 +61,11 @@ def test_step_sizes_with_augmentation_are_those_of_the_runs():
 TUNED = (
     {}, {"initialization": "he_uniform"}, {"weight_decay": "0.0003"}, {"weight_decay": "0.003"}, {"lr": "0.004"},
 )  # fmt: skip
+TESTED = {"full": "A", "none": "B", "undirected": "D", "learned": "C"}
 START = {"initialization": "torch", "weight_decay": "0.001", "lr": "0.002"}
 
 
-@pytest.mark.parametrize("method", ["full", "none", "undirected", "learned"])
+@pytest.mark.parametrize("method", TESTED)
 def test_every_method_was_tuned_by_one_procedure_and_tested_with_what_it_chose(method):
     rows = [row for row in csv_rows("dkl_mnist_augmented_tuning_runs.csv") if row["method"] == method]
     assert len(rows) == len(TUNED)
@@ -77,7 +78,7 @@ def test_every_method_was_tuned_by_one_procedure_and_tested_with_what_it_chose(m
     cells = [f"**{error:.2f}**" if error == best else f"{error:.2f}" for error in errors]
     assert f"| {method} | {' | '.join(cells)} |" in SECTION
     chosen = START | TUNED[errors.index(best)]
-    tested = [row["options"] for row in csv_rows("dkl_mnist_augmented_runs.csv") if row["method"] == method]
+    tested = [row["options"] for row in csv_rows("dkl_mnist_augmented_runs.csv") if row["row"] == TESTED[method]]
     assert len(tested) == 10
     for options in tested:
         assert f"weight_decay={float(chosen['weight_decay']):g}" in options
@@ -88,7 +89,7 @@ def test_every_method_was_tuned_by_one_procedure_and_tested_with_what_it_chose(m
 def test_test_errors_with_augmentation_are_those_of_the_runs():
     rows = csv_rows("dkl_mnist_augmented_runs.csv")
     columns = ("error/digits", "error/letters", "error/kuzushiji", "error_task_mean", "error")
-    by = {name: [row for row in rows if row["method"] == name] for name in ("full", "none", "undirected", "learned")}
+    by = {name: [row for row in rows if row["row"] == letter] for name, letter in TESTED.items()}
     for name, runs in by.items():
         values = [[float(row[column]) for row in runs] for column in columns]
         cells = [f"{statistics.mean(each):.2f} ± {statistics.stdev(each):.2f}" for each in values]
@@ -101,6 +102,14 @@ def test_test_errors_with_augmentation_are_those_of_the_runs():
         said = [f"U = {u:g}, p = {p:.2g}, Holm {h:.2g}" for (u, p), h in zip(tests, corrected, strict=True)]
         assert "{} none: {}; undirected: {}; full: {}".format(intro, *said) in RESULTS
     assert "corrected by Holm for these three" in RESULTS
+    started = [[float(row["error"]) for row in rows if row["row"] == letter] for letter in "EF"]  # full, undirected
+    said = [f"{statistics.mean(each):.2f} ± {statistics.stdev(each):.2f}" for each in started]
+    assert f"(seeds 0 to 3: {said[0]} and {said[1]})" in RESULTS
+    full, none, learned = (statistics.mean(float(row["error"]) for row in by[n]) for n in ("full", "none", "learned"))
+    assert f"separate networks are better** by {learned - none:.1f} points" in RESULTS
+    assert (
+        f"and {statistics.mean(started[0]) - none:.1f} (with its first options) to {full - none:.1f} points" in RESULTS
+    )
 
 
 def two_sided(one, other):
@@ -119,10 +128,9 @@ def test_the_errors_of_the_readme_are_those_of_the_runs():
     probe = "cifar100_probe_runs.csv", "data_options"
     few, many = (mean(*probe, f"train_images_per_task={images}") for images in (125, 500))
     assert f"{few} with 25 images a class and {many} with 100" in table
-    augmented = {name: mean("dkl_mnist_augmented_runs.csv", "method", name) for name in ("none", "full", "learned")}
-    assert (
-        "{none} and {full} (a third of the parameters); learned sharing {learned}, worse".format(**augmented) in table
-    )
+    augmented = {name: mean("dkl_mnist_augmented_runs.csv", "row", letter) for name, letter in TESTED.items()}
+    line = "{none} and {full} (a third of the parameters); learned sharing {learned}, its control, undirected sharing, "
+    assert line.format(**augmented) + f"{augmented['undirected']} |" in table
     full, none, learned, undirected = (mean("dkl_mnist_torch_runs.csv", "row", row) for row in "ABCD")
     assert f"({learned} against {none} with the paper's options)" in table
     assert f"no search directs ({undirected}, four runs)" in table
