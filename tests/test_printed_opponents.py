@@ -131,6 +131,7 @@ def test_the_errors_of_the_readme_are_those_of_the_runs():
     augmented = {name: mean("dkl_mnist_augmented_runs.csv", "row", letter) for name, letter in TESTED.items()}
     line = "{none} and {full} (a third of the parameters); learned sharing {learned}, its control, undirected sharing, "
     assert line.format(**augmented) + f"{augmented['undirected']} |" in table
+    assert "separate networks {none} %, learned sharing {learned} % (below)".format(**augmented) in README
     full, none, learned, undirected = (mean("dkl_mnist_torch_runs.csv", "row", row) for row in "ABCD")
     assert f"({learned} against {none} with the paper's options)" in table
     assert f"no search directs ({undirected}, four runs)" in table

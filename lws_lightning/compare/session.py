@@ -61,10 +61,11 @@ def run_comparison(request: Request, plan: Plan | None, resolve_config: ResolveC
     clock = Clock(request.out, request.minutes * 60)
     jobs = request.jobs or max(1, len(visible_gpus()))
     if plan is None:
+        before = {entry.name for entry in request.out.iterdir()} if request.out.is_dir() else set()
         try:
             plan = _make_plan(request, jobs, clock, resolve_config)
         except BaseException:  # nothing that a later call could go on with
-            _leave_nothing(request.out)
+            _leave_only(before, request.out)
             raise
     else:
         for line in plan.found:
@@ -142,9 +143,9 @@ def _make_plan(request: Request, jobs: int, clock: Clock, resolve_config: Resolv
     return plan
 
 
-def _leave_nothing(out: Path) -> None:
-    """Removes what a comparison without a plan has written."""
-    for name in (_CONTENDERS, _TIMING):
+def _leave_only(before: set[str], out: Path) -> None:
+    """Removes what a comparison without a plan has written, but nothing that was there before it."""
+    for name in {_CONTENDERS, _TIMING} - before:
         shutil.rmtree(out / name, ignore_errors=True)
     if out.is_dir() and not any(out.iterdir()):
         out.rmdir()

@@ -58,6 +58,11 @@ def test_data_that_cannot_be_compared_are_refused_and_nothing_is_left(capsys, lw
         capsys, lws, photos, "--data.image_sizes", 3, "--out", "c"
     )
     assert sorted(tmp_path.rglob("*")) == before
+    mine = tmp_path / "mine/contenders/notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    assert "only one task" in refused(capsys, lws, photos, "--data.tasks", "[cars]", "--out", tmp_path / "mine")
+    assert mine.is_file()
     (photos / "cars/empty").mkdir()
     with pytest.raises(SystemExit, match="no images in the class folder 'empty'"):
         lws("compare", photos, "--out", "d")
