@@ -18,7 +18,6 @@ def reuse_pictures():
         _replace(sharing_monitor, name, _reused(getattr(sharing_monitor, name), _without_values))
     _replace(error_monitor, "confusion_figure", _reused(error_monitor.confusion_figure, _of_confusions))
     _replace(error_monitor, "wrong_images_figure", _reused(error_monitor.wrong_images_figure, _of_wrong_images))
-    _replace(sharing_monitor, "picture_png", _rendered_once(sharing_monitor.picture_png))
     array = _rendered_once(sharing_monitor.picture_array)
     for module in (sharing_monitor, error_monitor):
         _replace(module, "picture_array", array)

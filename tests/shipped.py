@@ -39,6 +39,13 @@ PHOTOGRAPHS = [("image_folders/learned", "options/photographs")]
 SHIPPED = [(row,) for row in ROWS] + OTHER_METHODS + PLUS + PHOTOGRAPHS
 
 
+def repeats(combination):
+    """Whether a combination differs from others in the network or in the images only."""
+    row, *overlays = combination
+    other = row.startswith(("cifar100/", "omniglot/"))
+    return other and (bool(overlays) or (row.split("/")[1].startswith("resnet18") and not row.endswith("learned")))
+
+
 def name_of(combination):
     return "+".join(combination)
 

@@ -16,7 +16,7 @@ from fakes import write_cifar100, write_dkl_mnist, write_folders, write_omniglot
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from locations import CONFIGS
-from shipped import SHIPPED, as_options, name_of, resolved
+from shipped import SHIPPED, as_options, name_of, repeats, resolved
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lws_lightning import Digits, LearnedWeightSharing
@@ -65,7 +65,11 @@ def tiny_data(folder, root):
     return ("--data.root", root, "--data.tasks", f"[{', '.join(small)}]", "--data.batch_size", 2, *smaller)
 
 
-@pytest.mark.parametrize("combination", SHIPPED, ids=name_of)
+@pytest.mark.parametrize(
+    "combination",
+    [pytest.param(each, marks=pytest.mark.slow if repeats(each) else ()) for each in SHIPPED],
+    ids=name_of,
+)
 def test_every_shipped_config_trains(lws, tmp_path, combination):
     config = resolved(combination)
     folder, row = combination[0].split("/")

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from lws_lightning.callbacks.checks import require_method
 from lws_lightning.callbacks.tags import tags_of
@@ -13,10 +15,10 @@ from lws_lightning.callbacks.tensorboard import tensorboards
 from lws_lightning.drawing import (
     affinity_figure,
     affinity_of_probabilities,
+    array_png,
     assignment_figure,
     groups_text,
     picture_array,
-    picture_png,
     probabilities_figure,
 )
 from lws_lightning.methods import MultiTaskMethod
@@ -49,6 +51,7 @@ class SharingMonitor(Callback):
         self.pictures_every_evaluation = pictures_every_evaluation
         self._folder: Path | None = None
         self._drawn_at: int | None = None
+        self._pictures: dict[str, NDArray[np.uint8]] = {}
         self._writer = BestEffortWriter("The pictures of the sharing")
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -81,8 +84,8 @@ class SharingMonitor(Callback):
         if not (fitting and self.pictures_every_evaluation and trainer.is_global_zero):
             return
         module = require_method(pl_module, self)
-        if module.distribution is not None or self._drawn_at is None:
-            self._draw_for_tensorboard(trainer, module)
+        if tensorboards(trainer) and (module.distribution is not None or self._drawn_at is None):
+            self._draw(trainer, module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Draws the last state, for TensorBoard and as files."""
@@ -91,22 +94,21 @@ class SharingMonitor(Callback):
             return
         module = require_method(pl_module, self)
         if self._drawn_at is None or (module.distribution is not None and self._drawn_at < trainer.global_step):
-            self._draw_for_tensorboard(trainer, module)
+            self._draw(trainer, module)
         if len(module.assignment):
             text = groups_text(module.assignment, module.layer_names, module.task_names)
             for logger in tensorboards(trainer):
                 logger.experiment.add_text("sharing/groups", text, trainer.global_step)
-        for name, figure in _figures(module).items():
-            self._writer.write(self._folder / "pictures" / f"{name}.png", picture_png(figure))
+        for name, picture in self._pictures.items():
+            self._writer.write(self._folder / "pictures" / f"{name}.png", array_png(picture))
+        self._pictures = {}
 
-    def _draw_for_tensorboard(self, trainer: Trainer, module: MultiTaskMethod) -> None:
+    def _draw(self, trainer: Trainer, module: MultiTaskMethod) -> None:
+        """Renders the pictures, and shows them in TensorBoard."""
         self._drawn_at = trainer.global_step
-        loggers = tensorboards(trainer)
-        if not loggers:
-            return
-        pictures = {name: picture_array(figure) for name, figure in _figures(module).items()}
-        for logger in loggers:
-            for name, picture in pictures.items():
+        self._pictures = {name: picture_array(figure) for name, figure in _figures(module).items()}
+        for logger in tensorboards(trainer):
+            for name, picture in self._pictures.items():
                 # `add_figure` would import pyplot, which is global state.
                 logger.experiment.add_image(f"sharing/{name}", picture, trainer.global_step, dataformats="HWC")
             if module.distribution is not None:

@@ -76,6 +76,8 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
             paper's protocol), else `val`; from the data.
         lr: Adam's learning rate (the paper's eta_theta).
         weight_decay: Adam's L2 penalty; the paper has none.
+        decoupled_decay: Whether `weight_decay` shrinks all weights by that part of `lr` in each step (AdamW, Loshchilov
+            and Hutter 2019) instead, also the weights of copies that no task uses.
         lr_schedule: Course of the learning rate after the warm-up: `constant` (the paper), or `linear` or `cosine`
             decay to 0 at the last step.
         warmup_steps: Steps of linear warm-up from 0.
@@ -155,7 +157,11 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         }
     )
     """Options that the state in a checkpoint depends on: a run cannot resume with another value."""
-    state_values: ClassVar[Mapping[str, Any]] = {"running_stats": "per_task", "ema_decay": None}
+    state_values: ClassVar[Mapping[str, Any]] = {
+        "running_stats": "per_task",
+        "ema_decay": None,
+        "decoupled_decay": True,
+    }
     """Option values that change what the state contains: a run cannot resume with a change from or to them."""
     start_options: ClassVar[frozenset[str]] = frozenset({"initialization", "pretrained_weights", "perturb_copies"})
     """Options of the initial networks, which have no effect on a resumed run."""
@@ -163,6 +169,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         {
             "lr",
             "weight_decay",
+            "decoupled_decay",
             "lr_schedule",
             "warmup_steps",
             "adam_eps",
@@ -187,6 +194,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         validation_prefix: str = "val",
         lr: float = 1e-3,
         weight_decay: float = 0.0,
+        decoupled_decay: bool = False,
         lr_schedule: LRSchedule = "constant",
         warmup_steps: int = 0,
         adam_eps: float = 1e-8,
@@ -224,6 +232,7 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         self.validation_prefix = validation_prefix
         self.seed = resolve_seed(seed)
         self.lr, self.weight_decay, self.adam_eps = lr, weight_decay, adam_eps
+        self.decoupled_decay = decoupled_decay
         self.lr_schedule, self.warmup_steps = lr_schedule, warmup_steps
         self.max_images_per_pass, self.ema_decay = max_images_per_pass, ema_decay
         self.feature_cache = feature_cache
@@ -392,7 +401,8 @@ class MultiTaskMethod(CapturesArguments, LightningModule):
         if total_steps == float("inf"):
             raise ValueError(f"lr_schedule {self.lr_schedule} needs an end: set trainer.max_steps or max_epochs.")
         self._schedule_steps = int(total_steps)
-        optimizer = torch.optim.Adam(self._parameter_groups(), eps=self.adam_eps, fused=True)
+        adam = torch.optim.AdamW if self.decoupled_decay else torch.optim.Adam
+        optimizer = adam(self._parameter_groups(), eps=self.adam_eps, fused=True)
         factor = lr_factor(self.lr_schedule, self.warmup_steps, self._schedule_steps)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         # The interval is for LearningRateMonitor; Lightning itself steps no schedule under manual optimization.

@@ -74,6 +74,7 @@ def test_sweep_fails_goes_on_and_is_not_done_twice(lws, tmp_path, configs, capfd
     assert (works / "result.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_killed_sweep_goes_on_with_the_weights_of_an_unbroken_one(lws, tmp_path, configs):
     broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
@@ -130,6 +131,7 @@ def test_a_run_that_another_process_does_is_waited_for(tmp_path):
     assert rest == ""
 
 
+@pytest.mark.slow
 def test_a_sweep_through_submitit(lws, tmp_path, configs, capfd):
     out = tmp_path / "out"
     cluster = ("--cluster", "local", "--cluster.timeout_min", 5)
