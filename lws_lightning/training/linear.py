@@ -98,7 +98,7 @@ def _fit_rotated(features: Tensor, labels: Tensor, num_classes: int, penalty: fl
         [solution],
         max_iter=_MAX_ITERATIONS,
         tolerance_grad=1e-7,
-        tolerance_change=1e-12,
+        tolerance_change=0.0,
         history_size=20,
         line_search_fn="strong_wolfe",
     )

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from lws_lightning import LinearProbe, task_network
 from lws_lightning.methods import method_from_checkpoint
 from lws_lightning.networks import BaseLayer, BaseNetwork, he_uniform_
-from lws_lightning.training import choose_penalty, fit_linear
+from lws_lightning.training import choose_penalty, fit_linear, linear
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 
@@ -43,9 +43,35 @@ def test_the_minimum_is_scikit_learns(penalty, classes):
 
 def test_the_solution_does_not_depend_on_the_start():
     data = problem()
-    start = torch.randn(3, 6, dtype=torch.float64)
+    start = torch.randn(3, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weights = [fit_linear(*data, 0.01, begin)[:, :-1] for begin in (None, start)]
     torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("spread", [0, 4])
+def test_more_features_than_images_and_features_of_any_scale(spread):
+    features, labels, classes = problem(images=24, features=40)
+    features = features * 10 ** torch.linspace(-spread / 2, spread / 2, 40, dtype=torch.float64)
+    solution = fit_linear(features, labels, classes, 1e-3)
+    at = solution.clone().requires_grad_(True)
+    loss = F.cross_entropy(F.linear(features, at[:, :-1], at[:, -1]), labels) + 5e-4 * at[:, :-1].square().sum()
+    loss.backward()
+    assert float(at.grad.abs().max()) < 1e-5 * 10 ** (spread / 2)  # the minimum of a convex function
+    # The weights lie in the space of the examples.
+    outside = solution[:, :-1] @ (torch.eye(40) - torch.linalg.pinv(features) @ features)
+    assert float(outside.abs().max()) < 1e-8
+
+
+def test_penalties_below_the_best_are_left_out_once_the_loss_has_risen_three_times(monkeypatch):
+    features, labels, classes = problem(images=90)
+    noise = torch.randn(features.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    tried = []
+    original = linear._fit_rotated
+    monkeypatch.setattr(linear, "_fit_rotated", lambda *a: tried.append(a[3]) or original(*a))
+    penalties = [10.0**exponent for exponent in range(-6, 4)]
+    assert choose_penalty(noise, labels, classes, penalties, torch.Generator().manual_seed(0)) == max(tried)
+    assert tried == sorted(penalties, reverse=True)[: len(tried)]
+    assert len(tried) < len(penalties)
 
 
 def test_noise_gets_a_large_penalty_and_clear_classes_a_small_one():

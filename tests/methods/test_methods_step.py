@@ -235,3 +235,41 @@ def test_names_that_checkpoint_callbacks_misuse_are_not_taken():
     module = learned(digits(), network=tiny_network)
     assert not hasattr(module, "saved_models")
     assert not hasattr(module, "layer")
+
+
+def test_decoupled_decay_shrinks_all_weights_before_the_step(quiet_trainer):
+    """Adam's step from the start is the same with and without it, since it is no part of the gradient."""
+    data, lr, decay = digits(), 0.01, 0.5
+    start = state_of(learned(data, seed=3))
+    ends = {}
+    for value in (0.0, decay):
+        module = learned(data, seed=3, lr=lr, weight_decay=value, decoupled_decay=True)
+        quiet_trainer(max_steps=1, limit_val_batches=0).fit(module, datamodule=data)
+        ends[value] = state_of(module)
+    for name, parameter in learned(data).named_parameters():
+        torch.testing.assert_close(ends[decay][name], ends[0.0][name] - lr * decay * start[name], msg=name)
+        assert parameter.requires_grad
+
+
+def test_unused_copies_shrink_under_decoupled_decay(quiet_trainer):
+    data, lr, decay = digits(), 0.01, 0.5
+    first = [[[1.0, 0.0]] * len(data.task_names)] * 2
+    fixed_probs = {"initial_probs": first, "nes_lr": 0.0, "min_probability": 0.0, "weights_per_layer": 2}
+    module = learned(data, lr=lr, weight_decay=decay, decoupled_decay=True, **fixed_probs)
+    start = state_of(module)
+    quiet_trainer(max_steps=3, limit_val_batches=0).fit(module, datamodule=data)
+    end = state_of(module)
+    unused = [name for name, _ in module.named_parameters() if ".copies.1." in name]
+    assert len(unused) == 6
+    for name in unused:
+        torch.testing.assert_close(end[name], start[name] * (1 - lr * decay) ** 3, msg=name)
+
+
+def test_a_run_does_not_resume_with_the_other_decay(quiet_trainer, tmp_path):
+    data = digits()
+    trainer = quiet_trainer(max_steps=1, limit_val_batches=0)
+    trainer.fit(learned(data, weight_decay=0.1), datamodule=data)
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    module = learned(data, weight_decay=0.1, decoupled_decay=True)
+    with pytest.raises(ValueError, match="decoupled_decay is True, but the checkpoint was trained with False"):
+        quiet_trainer(max_steps=2, limit_val_batches=0).fit(module, datamodule=data, ckpt_path=tmp_path / "run.ckpt")
