@@ -5,6 +5,9 @@ BIN := .venv/bin
 DEMO := runs/demo
 ROWS := learned full none
 
+# Where it is set, every process would compile torch and lightning anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format bench docs release-check
 

@@ -39,7 +39,7 @@ CREDITS: tuple[Credit, ...] = get_args(Credit)
 UNSEARCHED = ("full", "families", "none", "fully adaptive")
 UNDIRECTED = ("undirected none", "undirected full")
 TEXTS = ("search", "sampling", "nes_batch")
-OTHERS = ("sampling", "nes_batch", "own")
+OTHERS = ("sampling", "nes_batch", "own", "floor", "decay")
 """Fields without a column of their own in the summary."""
 
 
@@ -56,6 +56,8 @@ class Setting:
         sampling: As of `LearnedWeightSharing`.
         nes_batch: As of `LearnedWeightSharing`.
         own: The initial probability of copy t for task t, which needs as many copies as tasks; 0: uniform.
+        floor: `min_probability` of `LearnedWeightSharing`.
+        decay: Decoupled weight decay (`weight_decay` with `decoupled_decay`), of every method.
         samples: S, of both populations.
         families: How many families of tasks.
         spare: K is so much larger.
@@ -70,6 +72,8 @@ class Setting:
     sampling: Sampling = "independent"
     nes_batch: NesBatch = "own"
     own: float = 0.0
+    floor: float = 1e-3
+    decay: float = 0.0
     samples: int = 8
     families: int = 3
     spare: int = 3
@@ -137,6 +141,8 @@ def recover(setting: Setting, steps: int, every: int) -> list[dict[str, Any]]:
 
 def _method(setting: Setting, data: DigitFamilies) -> MultiTaskMethod:
     options: dict[str, Any] = {"network": "digits_dense", "seed": setting.seed, **data.task_info}
+    if setting.decay:
+        options |= {"weight_decay": setting.decay, "decoupled_decay": True}
     copies = setting.families + setting.spare
     if setting.search in ("full", "none"):
         return FixedSharing(**options | {"sharing": setting.search})
@@ -155,6 +161,7 @@ def _method(setting: Setting, data: DigitFamilies) -> MultiTaskMethod:
         rows = [[setting.own if copy == task else other for copy in range(copies)] for task in range(copies)]
         options["initial_probs"] = [rows] * len(LAYERS)
     options |= {"credit": setting.search, "nes_lr": setting.nes_lr, "critical_z": setting.critical_z}
+    options |= {"min_probability": setting.floor}
     return LearnedWeightSharing(nes_samples=setting.samples, nes_batch=setting.nes_batch, **options)
 
 
@@ -223,7 +230,7 @@ def read(table: Path) -> list[dict[str, Any]]:
 
 def _setting_of(row: Mapping[str, Any]) -> Setting:
     kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(Setting)}
-    return Setting(**{name: kind(row[name]) for name, kind in kinds.items()})
+    return Setting(**{name: kind(row[name]) for name, kind in kinds.items() if name in row})
 
 
 def _groups(rows: Sequence[Mapping[str, Any]]) -> dict[Setting, list[Mapping[str, Any]]]:

@@ -44,6 +44,9 @@ class Rule:
         samples: S.
         copies: K.
         systematic: `sampling` of `LearnedWeightSharing`.
+        floor: `min_probability` of `LearnedWeightSharing`.
+        decay: Part of every weight that each step takes away; `lr` times a decoupled `weight_decay`.
+        l2: `weight_decay` that is not decoupled.
     """
 
     search: str = "per_task"
@@ -58,11 +61,14 @@ class Rule:
     samples: int = 8
     copies: int = 6
     systematic: int = 1
+    floor: float = 1e-3
+    decay: float = 0.0
+    l2: float = 0.0
 
     @property
-    def shapes(self) -> tuple[int, ...]:
+    def shapes(self) -> tuple[float, ...]:
         """What all rules computed together have in common."""
-        return (self.exact, self.one_pass, self.samples, self.copies, self.systematic)
+        return (self.exact, self.one_pass, self.samples, self.copies, self.systematic, self.floor, self.l2)
 
 
 class Networks:
@@ -152,9 +158,10 @@ def run(rules: Sequence[Rule], seeds: Sequence[int], steps: int, every: int) -> 
         return torch.tensor([[float(getattr(rule, name))] * tasks for rule, _ in pairs]).view(1, -1, 1).double()
 
     net = Networks(runs, tasks, copies, [seed for _, seed in pairs])
-    adam = torch.optim.Adam(net.parameters, lr=1e-3)
+    adam = torch.optim.Adam(net.parameters, lr=1e-3, weight_decay=rules[0].l2)
+    left = 1 - torch.tensor([rule.decay for rule, _ in pairs]).view(-1, 1, 1, 1)
     initial = torch.stack([_initial(rule, families) for rule, _ in pairs], 1).flatten(1, 2)  # (2, R T, K)
-    pi = SearchDistribution([copies] * 2, runs * tasks, 1e-3, initial, torch.float64, critical_z=1.0)
+    pi = SearchDistribution([copies] * 2, runs * tasks, rules[0].floor, initial, torch.float64, critical_z=1.0)
     assert pi.evidence is not None
     pi.evidence.critical_value = column("critical_z")  # type: ignore[assignment]
     moving = torch.tensor([rule.search == "per_task" for rule, _ in pairs]).repeat_interleave(tasks).view(1, -1, 1)
@@ -194,6 +201,10 @@ def run(rules: Sequence[Rule], seeds: Sequence[int], steps: int, every: int) -> 
         if rules[0].one_pass:
             rate = _move(pi, population, losses.detach().flatten(0, 1), rate, kept, freeze, wait, step)
         adam.step()
+        if bool((left < 1).any()):
+            with torch.no_grad():
+                for weights in net.parameters:
+                    weights.mul_(left)
         if step % every == 0 or step == steps:
             errors = _test_errors(net, pi, [parts[seed] for _, seed in pairs]) if step == steps else [math.nan] * runs
             entropy = pi.entropy().view(2, runs, tasks).mean((0, 2))

@@ -28,8 +28,8 @@ from lws_lightning.records import default_options
 PAPERS = [("dkl_mnist", "convnet"), *product(("cifar100", "omniglot"), ("convnet", "resnet18"))]
 PAPERS_ROWS = [(folder, network, sharing) for folder, network in PAPERS for sharing in ("learned", "full", "none")]
 WEIGHTS = {
-    "lr": 1e-3, "weight_decay": 0.0, "lr_schedule": "constant", "warmup_steps": 0, "adam_eps": 1e-8,
-    "clip_grad_norm": None, "running_stats": "mean", "initialization": None, "learned_layers": None,
+    "lr": 1e-3, "weight_decay": 0.0, "decoupled_decay": False, "lr_schedule": "constant", "warmup_steps": 0,
+    "adam_eps": 1e-8, "clip_grad_norm": None, "running_stats": "mean", "initialization": None, "learned_layers": None,
     "pretrained_weights": None, "perturb_copies": 0.0, "network_input": None, "frozen_layers": None,
     "copies": "weights", "copy_rank": 8, "feature_cache": "memory", "loss_weights": None, "ema_decay": None,
     "seed": None,
