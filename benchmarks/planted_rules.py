@@ -25,6 +25,8 @@ from lws_lightning.search import SearchDistribution, rank_utilities
 
 UNITS, BATCH, UNDIRECTED_PART = 12, 16, 2 / 3
 MEASURED = ("step", *LAYERS, "entropy", "error", "seconds")
+REMOVED = {"spread": "1.0", "lr": "0.001", "nes_images": "1", "linear": "0", "scale": "1.0"}
+"""Levers that lost and left, each with the value that does nothing; docs/data/planted_levers.csv keeps the runs."""
 
 
 @dataclass(frozen=True)
@@ -339,11 +341,14 @@ def summary(rows: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _name(row: dict[str, str]) -> str:
-    defaults = {name: str(value) for name, value in asdict(Rule()).items()}
-    shown = [f"{name}={row[name]}" for name, value in defaults.items() if name != "search" and row[name] != value]
+    defaults = {name: str(value) for name, value in asdict(Rule()).items()} | REMOVED
+    given = {name: row.get(name, value) for name, value in defaults.items() if name != "search"}
+    shown = [f"{name}={value}" for name, value in given.items() if value != defaults[name]]
     if row["search"] == "per_task" and row["nes_lr"] == defaults["nes_lr"]:
         shown.insert(0, f"nes_lr={row['nes_lr']}")
-    return ", ".join(shown) if row["search"] == "per_task" else row["search"]
+    if row["search"] == "per_task":
+        return ", ".join(shown)
+    return ", ".join([row["search"], *(part for part in shown if part.split("=")[0] not in ("floor", "nes_lr"))])
 
 
 def _mean_and_deviation(values: Sequence[float]) -> str:

@@ -12,7 +12,8 @@ from lws_lightning.results.significance import mann_whitney
 NOTES = (REPOSITORY / "docs/research_notes.md").read_text(encoding="utf-8")
 LINES = NOTES.splitlines()
 RULES = REPOSITORY / "docs/data/planted_rules.csv"
-FINAL_RULE = {"search": "per_task", "nes_lr": "0.03", "critical_z": "20.0"}
+FINAL_RULE = {"search": "per_task", "nes_lr": "0.03", "critical_z": "20.0", "decay": "0.0"}
+DECAY = "0.0008"
 
 
 def table(name):
@@ -20,8 +21,9 @@ def table(name):
         return list(csv.DictReader(file))
 
 
-def test_every_rule_stands_in_the_notes_as_its_runs_say():
-    missing = [line for line in summary(read(RULES)) if line not in LINES]
+@pytest.mark.parametrize("name", ["planted_rules", "planted_levers"])
+def test_every_rule_stands_in_the_notes_as_its_runs_say(name):
+    missing = [line for line in summary(read(RULES.with_name(f"{name}.csv"))) if line not in LINES]
     assert not missing
 
 
@@ -32,9 +34,17 @@ def final_errors(**which):
 
 @pytest.mark.parametrize("control", ["undirected-none", "undirected-full"])
 def test_the_tests_against_undirected_training_are_those_of_the_runs(control):
-    learned, undirected = final_errors(**FINAL_RULE), final_errors(search=control)
+    learned, undirected = final_errors(**FINAL_RULE), final_errors(search=control, decay="0.0")
     u, p, _ = mann_whitney(learned, undirected)
     assert f"{control}: U = {u:g} of {len(learned) * len(undirected)}, p = {p:.2g}" in " ".join(NOTES.split())
+
+
+@pytest.mark.parametrize("control", ["undirected-none", "undirected-full", "none", "full"])
+def test_the_tests_with_weight_decay_are_those_of_the_runs(control):
+    learned, other = (final_errors(search=search, decay=DECAY) for search in ("per_task", control))
+    assert len(learned) == len(other) == 10
+    u, p, _ = mann_whitney(learned, other)
+    assert f"- {control}, decay {DECAY}: U = {u:g} of 100, p = {p:.2g}" in LINES
 
 
 def test_the_simulated_step_sizes_are_those_of_the_file():
