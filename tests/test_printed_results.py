@@ -85,6 +85,7 @@ LETTERS = {
     "none, `plus`": "B",
     "learned, `plus`": "E",
     "learned, `plus`, `weight_price: 0.1`": "F",
+    "learned, `plus`, two draws in one pass": "G",
 }
 
 
@@ -111,8 +112,8 @@ def test_the_tests_with_uniform_he_weights_are_those_of_the_runs_and_of_one_fami
 
 def test_no_other_p_value_is_printed():
     tables = table_rows(HE[HE.index("| less | than |") :])
-    # Six with PyTorch's weights and six with augmentation; the others stand in a table.
-    assert len(re.findall(r"\bp = ", RESULTS)) == 12
+    # Six with PyTorch's weights, six with augmentation and three of two draws; the others stand in a table.
+    assert len(re.findall(r"\bp = ", RESULTS)) == 15
     assert tables[0] == ["less", "than", "U", "p", "p (Holm)"]
 
 
@@ -122,3 +123,16 @@ def test_the_row_of_cross_stitch_is_that_of_the_runs():
     assert printed[1:4] == [str(len(rows)), *cells(rows, ("error_task_mean", "error"))]
     for column, cell in (("parameters_in_use", printed[4]), ("inference_parameters", printed[5])):
         assert f"{statistics.mean(errors(rows, column)):,.0f}" == cell
+
+
+def test_what_two_draws_cost_is_what_the_runs_say():
+    rows = runs("runs")
+    eight, two = ([errors(rows, average, row=letter) for average in AVERAGES] for letter in "EG")
+    (u, p), (u_mean, p_mean) = (
+        (u, min(1.0, 2 * p)) for u, p, _ in (mann_whitney(*pair) for pair in zip(eight, two, strict=True))
+    )
+    text = " ".join(HE.split())
+    assert f"The error is {statistics.mean(two[0]) - statistics.mean(eight[0]):.2f} points higher" in text
+    said = f"p = {p:.2g} over all images (U = {u:g} of 100), p = {p_mean:.2g} by task mean (U = {u_mean:g})"
+    assert said in text
+    assert f"one-sided p = {mann_whitney(two[0], errors(rows, row='B'))[1]:.2g}" in text
