@@ -58,7 +58,6 @@ class LearnedScheme(Scheme):
         initial_probs: list[list[list[float]]] | None = None,
         nes_batch: NesBatch = "own",
         critical_z: float = 0.0,
-        nes_start: int = 0,
     ) -> None:
         check_populations(nes_samples, sgd_samples, nes_lr, sampling)
         if nes_batch not in get_args(NesBatch):
@@ -73,8 +72,6 @@ class LearnedScheme(Scheme):
             raise ValueError(
                 f"critical_z must be a finite, non-negative number of standard deviations, but is {critical_z}."
             )
-        if nes_start < 0:
-            raise ValueError(f"nes_start is a number of steps, but is {nes_start}.")
         blueprint.require_several_tasks()
         network = blueprint.network(weights_per_layer)
         distribution = SearchDistribution(
@@ -84,23 +81,17 @@ class LearnedScheme(Scheme):
         self.nes_samples, self.sgd_samples, self.nes_lr = nes_samples, sgd_samples, nes_lr
         self.gradient_scale, self.credit, self.weight_price = gradient_scale, credit, weight_price
         self.sampling: Sampling = sampling
-        self.critical_z, self.nes_start = critical_z, nes_start
+        self.critical_z = critical_z
         self.nes_batch: NesBatch = nes_batch
 
     def begin(self, steps: float) -> list[str]:
         """Warns if pi converges within the run by drift, whatever the losses, or cannot converge at all."""
-        if self.nes_start >= steps:
-            return [
-                f"With nes_start {self.nes_start:,} the search does not begin in this run of {steps:,.0f} steps. Train "
-                "longer or lower nes_start."
-            ]
-        steps -= self.nes_start
         samples = self.nes_samples if self.nes_batch == "own" else self.sgd_samples
         least = self._fewest_steps(samples)
         if steps < least < float("inf"):
             return [
                 f"With nes_lr {self.nes_lr:g} the search cannot decide in this run: even if only one choice mattered, "
-                f"it would take about {least:,.0f} steps, and it has {steps:,.0f}. Train longer or raise nes_lr."
+                f"it would take about {least:,.0f} steps, and this run has {steps:,.0f}. Train longer or raise nes_lr."
             ]
         half_life = drift_half_life(samples, self.nes_lr, self.sampling)
         if not half_life < steps < float("inf"):
@@ -110,7 +101,7 @@ class LearnedScheme(Scheme):
             return []
         return [
             f"With nes_lr {self.nes_lr:g} and populations of {samples} random drift alone halves the "
-            f"diversity of pi in about {half_life:,.0f} steps, and it has {steps:,.0f}. A smaller nes_lr "
+            f"diversity of pi in about {half_life:,.0f} steps, and this run has {steps:,.0f}. A smaller nes_lr "
             "gives the losses more weight."
         ]
 
@@ -128,25 +119,24 @@ class LearnedScheme(Scheme):
     def step(self, update: WeightUpdate, batch: StepBatch) -> dict[str, Tensor]:
         """Makes one NES step and one Adam step, each on its own batch."""
         before = self.distribution.snapshot()
-        moved_by = self.nes_batch if update.step >= self.nes_start else None
-        nes_losses = None
         try:
-            if moved_by == "own":
+            if self.nes_batch == "own":
                 nes_losses = self.update_distribution(update, batch.nes)
             population = self.sample(self.sgd_samples, update, "sgd")
             losses = update.gradients(batch.sgd, population, rescale=self.rescale_gradients)
-            if moved_by == "training":
+            if self.nes_batch == "training":
                 nes_losses = losses.cpu()
                 self._move(nes_losses, population, update.objective)
         except BaseException:
             self.distribution.restore(before)
             raise
         update.apply()
-        metrics = {"train/loss": losses.mean()}
-        if nes_losses is not None:
-            per_assignment = nes_losses.mean(1)
-            metrics |= {"nes/loss_mean": per_assignment.mean(), "nes/loss_best": per_assignment.min()}
-        return metrics
+        per_assignment = nes_losses.mean(1)
+        return {
+            "train/loss": losses.mean(),
+            "nes/loss_mean": per_assignment.mean(),
+            "nes/loss_best": per_assignment.min(),
+        }
 
     def update_distribution(self, update: WeightUpdate, batch: TaskBatch | FeatureBatch) -> Tensor:
         """Makes one NES step (Algorithm 1, StepNES) in eval mode; returns the losses, `(S, T)` on the CPU."""
@@ -227,8 +217,6 @@ class LearnedWeightSharing(MultiTaskMethod):
             than this many standard deviations of what they would be if losses were random: only on evidence, by the
             whole sum (docs/algorithm.md, "A step only on evidence"). The test is repeated at every step, so useful
             values are 4 to 5. 0: with every gradient (the paper's).
-        nes_start: Steps before pi begins to move, in which only the weights are trained, without an NES pass: copies
-            come to differ by what they are trained with before one of them is chosen. 0: none (the paper's).
         **options: See `MultiTaskMethod`.
     """
 
@@ -249,7 +237,6 @@ class LearnedWeightSharing(MultiTaskMethod):
         initial_probs: list[list[list[float]]] | None = None,
         nes_batch: NesBatch = "own",
         critical_z: float = 0.0,
-        nes_start: int = 0,
         **options: Any,
     ) -> None:
         design = Design(
@@ -268,7 +255,6 @@ class LearnedWeightSharing(MultiTaskMethod):
                 initial_probs,
                 nes_batch,
                 critical_z,
-                nes_start,
             ),
         )
         super().__init__(design, **options)
