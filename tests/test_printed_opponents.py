@@ -172,3 +172,33 @@ def pairs_of(row):
     """The copies of the first layer that the two tasks of each family use."""
     copies = row["dense1"].split()
     return list(zip(copies[::2], copies[1::2], strict=True))
+
+
+NAMES = {
+    "cifar100": "CIFAR-100, 100 images a class",
+    "dkl": "digits, letters, kuzushiji",
+    "omniglot": "ten Omniglot alphabets",
+}
+
+
+def test_the_errors_over_a_pretrained_network_are_those_of_the_runs():
+    groups = {}
+    for row in csv_rows("trunk_features_runs.csv"):
+        groups.setdefault((row["data"], row["method"]), []).append(row)
+    for (data, method), runs in groups.items():
+        errors = [float(row["error_task_mean"]) for row in runs]
+        parameters = statistics.mean(float(row["parameters_in_use"]) for row in runs)
+        spread = f" ± {statistics.stdev(errors):.2f}" if len(errors) > 1 else ""
+        cells = [NAMES[data], method, str(len(errors)), f"{parameters:,.0f}", f"{statistics.mean(errors):.2f}{spread}"]
+        assert f"| {' | '.join(cells)} |" in NOTES
+
+    def errors(data, method):
+        return [float(row["error_task_mean"]) for row in groups[data, method]]
+
+    notes = " ".join(NOTES.split())
+    for one, other, data, intro in (
+        ("undirected", "learned", "dkl", "one-sided "),
+        ("learned", "undirected", "omniglot", ""),
+    ):
+        u, p, _ = mann_whitney(errors(data, one), errors(data, other))
+        assert f"(U = {u:g} of 25, {intro}p = {p:.2g})" in notes
