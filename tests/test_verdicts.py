@@ -1,0 +1,56 @@
+"""How a verdict is held against the truth."""
+
+import pytest
+
+from benchmarks.verdicts import draw_subsets, first_images, judge
+
+TRUTH = {"none": [10.0, 11.0], "full": [12.0, 12.4], "learned": [9.0, 10.0]}
+
+
+def test_subsets_differ_and_are_always_the_same():
+    subsets = draw_subsets("abcdef", 3, 20)  # all there are
+    assert len({tuple(subset) for subset in subsets}) == 20
+    assert all(subset == sorted(set(subset)) and len(subset) == 3 for subset in subsets)
+    assert draw_subsets("fedcba", 3, 20) == subsets
+
+
+def test_a_class_keeps_its_first_training_images_and_all_test_images(tmp_path):
+    for split in ("train", "test"):
+        folder = tmp_path / "all/task" / split / "class"
+        folder.mkdir(parents=True)
+        for number in range(4):
+            (folder / f"{number}.png").write_text(f"{split} {number}")
+    root = first_images(tmp_path / "all", tmp_path / "first", 2)
+    found = {
+        split: sorted(path.name for path in (root / f"task/{split}/class").iterdir()) for split in ("train", "test")
+    }
+    assert found == {"train": ["0.png", "1.png"], "test": ["0.png", "1.png", "2.png", "3.png"]}
+    assert (root / "task/train/class/1.png").read_text() == "train 1"
+    assert first_images(tmp_path / "all", tmp_path / "first", 2) == root  # a second time nothing changes
+
+
+def difference(points, low, high):
+    return {"points": points, "low": low, "high": high}
+
+
+@pytest.mark.parametrize(
+    ("advised", "better_by", "right", "shown", "wrong"),
+    [
+        # Half a point above the best, and full is worse indeed.
+        ("none", {"full": difference(2.0, 1.0, 3.0), "learned": difference(0.1, -1.0, 1.2)}, 1, "full", ""),
+        # What it advises is nearly three points above the best.
+        ("full", {"none": difference(0.2, -1.0, 1.4), "learned": difference(0.1, None, None)}, 0, "", ""),
+        # It says that learned sharing is worse than none, which is not so.
+        (
+            "none",
+            {"full": difference(1.0, 0.1, 1.9), "learned": difference(1.0, 0.5, 1.5)},
+            0,
+            "full learned",
+            "learned",
+        ),
+    ],
+)
+def test_a_verdict_is_right_if_its_advice_is_good_and_what_it_says_is_so(advised, better_by, right, shown, wrong):
+    row = judge({"recommended": advised, "better_by": better_by}, TRUTH)
+    assert (row["right"], row["shown"], row["wrongly shown"], row["best"]) == (right, shown, wrong, "learned")
+    assert row["none"] == "10.50 ± 0.71"
