@@ -202,3 +202,23 @@ def test_the_errors_over_a_pretrained_network_are_those_of_the_runs():
     ):
         u, p, _ = mann_whitney(errors(data, one), errors(data, other))
         assert f"(U = {u:g} of 25, {intro}p = {p:.2g})" in notes
+
+
+def test_what_dropout_does_is_what_its_runs_say():
+    by = {}
+    for row in csv_rows("dkl_mnist_dropout_runs.csv"):
+        assert row["step"] == "3000"
+        by.setdefault(row["dropout"], []).append(float(row["error"]))
+    notes = " ".join(NOTES.split())
+    said = [f"{rate} {' and '.join(f'{error:.2f}' for error in errors)}" for rate, errors in by.items()]
+    assert f"validation as above): {'; '.join(said)}; without it 12.32 and 12.04" in notes
+    without = [
+        float(row["error"])
+        for row in csv_rows("dkl_mnist_tuning_runs.csv")
+        if row["method"] == "none" and not row["augmentation"] and all(row[key] == BASE[key] for key in BASE)
+    ]
+    assert sorted(without) == [12.04, 12.32]
+    assert (
+        f"from {statistics.mean(without):.1f} to {statistics.mean(by['0.3']):.1f}, below learned sharing (12.0"
+        in README
+    )
