@@ -4,7 +4,7 @@ ROOT is a folder of tasks with a test folder each (docs/own_data.md). Subsets of
 comparison, and then the truth: every contender again, with other seeds, more of them, and more steps. A verdict is
 right if what it advises has a true error of at most `TOLERANCE` points above the lowest, and if no difference that it
 says is shown has the other sign in truth. What a folder has already is not done again. Writes `verdicts.csv`, a row for
-each subset, and prints it; docs/compare.md says what came out.
+each subset, and prints it.
 """
 
 import argparse
