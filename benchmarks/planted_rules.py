@@ -25,8 +25,16 @@ from lws_lightning.search import SearchDistribution, rank_utilities
 
 UNITS, BATCH, UNDIRECTED_PART = 12, 16, 2 / 3
 MEASURED = ("step", *LAYERS, "entropy", "error", "seconds")
-REMOVED = {"spread": "1.0", "lr": "0.001", "nes_images": "1", "linear": "0", "scale": "1.0"}
-"""Levers that lost and left, each with the value that does nothing; docs/data/planted_levers.csv keeps the runs."""
+REMOVED = {
+    "freeze": "0.0",
+    "exact": "0",
+    "spread": "1.0",
+    "lr": "0.001",
+    "nes_images": "1",
+    "linear": "0",
+    "scale": "1.0",
+}
+"""Levers that lost and left, each with the value that does nothing; the tables in docs/data keep their runs."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,8 @@ class Rule:
         nes_lr: Step size of pi.
         critical_z: See `LearnedWeightSharing`.
         memory: After so many steps, evidence counts 1/e of what it did; 0: forever.
-        freeze: pi becomes its mode once its mean normalised entropy is below this, and stays there; 0: never.
         wait: pi does not move in the first steps; evidence counts from then on.
         own: Initial probability of a task's own copy; 0: uniform.
-        exact: Each drawn prefix is evaluated under all copies of the last layer.
         one_pass: `nes_batch: training` of `LearnedWeightSharing`.
         samples: S.
         copies: K.
@@ -55,10 +61,8 @@ class Rule:
     nes_lr: float = 0.003
     critical_z: float = 0.0
     memory: float = 0.0
-    freeze: float = 0.0
     wait: int = 0
     own: float = 0.0
-    exact: int = 0
     one_pass: int = 0
     samples: int = 8
     copies: int = 6
@@ -70,7 +74,7 @@ class Rule:
     @property
     def shapes(self) -> tuple[float, ...]:
         """What all rules computed together have in common."""
-        return (self.exact, self.one_pass, self.samples, self.copies, self.systematic, self.floor, self.l2)
+        return (self.one_pass, self.samples, self.copies, self.systematic, self.floor, self.l2)
 
 
 class Networks:
@@ -98,40 +102,33 @@ class Networks:
         """All weights."""
         return [self.w1, self.b1, self.w2, self.b2, self.w3, self.b3]
 
-    def losses(self, images: Tensor, labels: Tensor, population: Tensor, every_last: bool = False) -> Tensor:
+    def losses(self, images: Tensor, labels: Tensor, population: Tensor) -> Tensor:
         """Computes the losses of a population.
 
         Args:
             images: `(R, T, B, 64)`.
             labels: `(R, T, B)`.
             population: `(S, 2, R, T)`.
-            every_last: Whether to evaluate each prefix under all copies of the last layer.
 
         Returns:
-            `(R, T, S)`, or `(R, T, S, K)`.
+            `(R, T, S)`.
         """
-        logits = self.logits(images, population, every_last)
+        logits = self.logits(images, population)
         target = labels[:, :, None, :].expand(logits.shape[:-1])
         losses = nn.functional.cross_entropy(logits.flatten(0, 3), target.flatten(), reduction="none")
-        mean = losses.view(logits.shape[:-1]).mean(-1)
-        return mean.unflatten(-1, (-1, self.copies)) if every_last else mean
+        return losses.view(logits.shape[:-1]).mean(-1)
 
-    def logits(self, images: Tensor, population: Tensor, every_last: bool = False) -> Tensor:
-        """Returns `(R, T, S, B, 10)`; with `every_last` S is S times K."""
+    def logits(self, images: Tensor, population: Tensor) -> Tensor:
+        """Returns `(R, T, S, B, 10)`."""
         runs, tasks, copies = self.runs, self.tasks, self.copies
-        batch, size = images.shape[2], len(population)
+        batch = images.shape[2]
         flat = self.w1.transpose(1, 2).reshape(runs, 64, copies * UNITS)
         hidden = torch.bmm(images.view(runs, tasks * batch, 64), flat).view(runs, tasks, batch, copies, UNITS)
         hidden = (hidden + self.b1.view(runs, 1, 1, copies, UNITS)).relu()  # (R, T, B, K, U)
         first, second = (nn.functional.one_hot(population[:, layer], copies).float() for layer in range(2))
         chosen = torch.einsum("srtk,rtbku->rtsbu", first, hidden)
-        if every_last:
-            weights = self.w2[:, None, None].expand(runs, tasks, size, copies, UNITS, UNITS).flatten(2, 3)
-            biases = self.b2[:, None, None].expand(runs, tasks, size, copies, 1, UNITS).flatten(2, 3)
-            chosen = chosen.repeat_interleave(copies, 2)
-        else:
-            weights = torch.einsum("srtk,rkuv->rtsuv", second, self.w2)
-            biases = torch.einsum("srtk,rkuv->rtsuv", second, self.b2)
+        weights = torch.einsum("srtk,rkuv->rtsuv", second, self.w2)
+        biases = torch.einsum("srtk,rkuv->rtsuv", second, self.b2)
         top = (chosen @ weights + biases).relu()
         return top @ self.w3[:, :, None] + self.b3[:, :, None]
 
@@ -167,7 +164,7 @@ def run(rules: Sequence[Rule], seeds: Sequence[int], steps: int, every: int) -> 
     assert pi.evidence is not None
     pi.evidence.critical_value = column("critical_z")  # type: ignore[assignment]
     moving = torch.tensor([rule.search == "per_task" for rule, _ in pairs]).repeat_interleave(tasks).view(1, -1, 1)
-    rate, freeze, wait = column("nes_lr") * moving, column("freeze"), column("wait")
+    rate, wait = column("nes_lr") * moving, column("wait")
     memory = column("memory")
     kept = torch.where(memory > 0, torch.exp(-1 / memory.clamp(min=1e-9)), 1.0)
     generator = torch.Generator().manual_seed(1 + sum(seeds))
@@ -194,14 +191,14 @@ def run(rules: Sequence[Rule], seeds: Sequence[int], steps: int, every: int) -> 
         population = draw()
         if not rules[0].one_pass:
             with torch.no_grad():
-                found = net.losses(*batch(), population.unflatten(-1, (runs, tasks)), bool(rules[0].exact))
-            rate = _move(pi, population, found.flatten(0, 1), rate, kept, freeze, wait, step)
+                found = net.losses(*batch(), population.unflatten(-1, (runs, tasks)))
+            _move(pi, population, found.flatten(0, 1), rate * (step > wait), kept * (step > wait))
             population = draw()
         losses = net.losses(*batch(), population.unflatten(-1, (runs, tasks)))
         adam.zero_grad()
         losses.mean((1, 2)).sum().backward()
         if rules[0].one_pass:
-            rate = _move(pi, population, losses.detach().flatten(0, 1), rate, kept, freeze, wait, step)
+            _move(pi, population, losses.detach().flatten(0, 1), rate * (step > wait), kept * (step > wait))
         adam.step()
         if bool((left < 1).any()):
             with torch.no_grad():
@@ -249,50 +246,12 @@ def _settle(pi: SearchDistribution, pairs: Sequence[tuple[Rule, int]], families:
     pi.restore(pi.snapshot() | {"probs": probs.flatten(1, 2)})
 
 
-def _move(
-    pi: SearchDistribution,
-    population: Tensor,
-    losses: Tensor,
-    rate: Tensor,
-    kept: Tensor,
-    freeze: Tensor,
-    wait: Tensor,
-    step: int,
-) -> Tensor:
-    """Moves pi by losses `(R T, S)` or `(R T, S, K)`; returns the step sizes that are left."""
+def _move(pi: SearchDistribution, population: Tensor, losses: Tensor, rate: Tensor, kept: Tensor) -> None:
+    """Moves pi by losses `(R T, S)`, and lets evidence fade; step sizes and what is kept of it `(1, R T, 1)`."""
     assert pi.evidence is not None
-    now = rate * (step > wait)
-    if losses.dim() == 2:
-        pi.update(population, rank_utilities(losses.T.double()), now)  # type: ignore[arg-type]
-    else:
-        gradient = _exact_gradient(pi, population, losses.double())
-        floored = (pi.probs + now * gradient).clamp(min=pi.min_probability)
-        stepped = torch.where(now > 0, floored / floored.sum(-1, keepdim=True), pi.probs)
-        pi.restore(pi.snapshot() | {"probs": stepped})
-    pi.evidence.gradient.mul_(kept * (step > wait))
-    pi.evidence.variance.mul_(kept.square() * (step > wait))
-    if bool((freeze > 0).any()):
-        tasks = 6
-        entropy = pi.normalized_entropy().unflatten(1, (-1, tasks)).mean((0, 2)).repeat_interleave(tasks).view(1, -1, 1)
-        frozen = (entropy < freeze) & (rate > 0)
-        mode = nn.functional.one_hot(pi.mode(), pi.probs.shape[-1]).double()
-        pi.restore(pi.snapshot() | {"probs": torch.where(frozen, mode, pi.probs)})
-        rate = torch.where(frozen, 0.0, rate)
-    return rate
-
-
-def _exact_gradient(pi: SearchDistribution, population: Tensor, losses: Tensor) -> Tensor:
-    """The natural gradient with an exact conditional expectation at the last layer; losses `(R T, S, K)`."""
-    own = pi.probs[1]  # (R T, K)
-    size = losses.shape[1]
-    weights = (own[:, None] / size).expand_as(losses).flatten(1)
-    flat = losses.flatten(1)
-    utilities = (weights[:, None] * (flat[:, None] - flat[:, :, None]).sign()).sum(-1)
-    utilities = utilities.unflatten(1, losses.shape[1:]) * size / (size - 1)
-    last = own * (utilities.mean(1) - (own[:, None] * utilities).sum(-1).mean(1, keepdim=True))
-    prefix = (own[:, None] * utilities).sum(-1)  # (R T, S)
-    first = nn.functional.one_hot(population[:, 0], pi.probs.shape[-1]).double()  # (S, R T, K)
-    return torch.stack([(prefix.T[..., None] * (first - pi.probs[0])).mean(0), last])
+    pi.update(population, rank_utilities(losses.T.double()), rate)  # type: ignore[arg-type]
+    pi.evidence.gradient.mul_(kept)
+    pi.evidence.variance.mul_(kept.square())
 
 
 @torch.no_grad()

@@ -39,6 +39,7 @@ SOURCES: dict[str, Callable[..., MultiTaskDataModule]] = {
 }
 _TRUNK, _SIZE, _FEATURES = "timm:tf_efficientnet_lite0", 112, 1280
 _BATCH = 32
+_PARTS = ("train", "test")
 
 
 class TrunkFeatures(MultiTaskDataModule):
@@ -84,9 +85,6 @@ class TrunkFeatures(MultiTaskDataModule):
     def _restored(self, levels: Tensor) -> Tensor:
         range_: Tensor = self._content["range"].to(levels.device).view(self.image_size)
         return levels * (range_ / 255)
-
-
-_PARTS = ("train", "test")
 
 
 def branch(image_shape: Sequence[int], units: int = 8) -> BaseNetwork:
