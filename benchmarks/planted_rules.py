@@ -23,7 +23,10 @@ from torch import Tensor, nn
 from benchmarks.planted import IMAGES_PER_TASK, LAYERS, planted_families
 from lws_lightning.search import SearchDistribution, rank_utilities
 
-UNITS, BATCH, UNDIRECTED_PART = 12, 16, 2 / 3
+UNITS, BATCH = 12, 16
+UNDIRECTED_PART = 2 / 3
+"""Of a run: where undirected training and the last restart end."""
+
 MEASURED = ("step", *LAYERS, "entropy", "error", "seconds")
 REMOVED = {
     "freeze": "0.0",
@@ -33,6 +36,9 @@ REMOVED = {
     "nes_images": "1",
     "linear": "0",
     "scale": "1.0",
+    "restart": "0",
+    "mix": "1.0",
+    "floor_end": "0.0",
 }
 """Levers that lost and left, each with the value that does nothing; the tables in docs/data keep their runs."""
 
@@ -55,6 +61,7 @@ class Rule:
         floor: `min_probability` of `LearnedWeightSharing`.
         decay: Part of every weight that each step takes away; `lr` times a decoupled `weight_decay`.
         l2: `weight_decay` that is not decoupled.
+        restarts: `search_restarts` of `LearnedWeightSharing`.
     """
 
     search: str = "per_task"
@@ -70,6 +77,7 @@ class Rule:
     floor: float = 1e-3
     decay: float = 0.0
     l2: float = 0.0
+    restarts: int = 0
 
     @property
     def shapes(self) -> tuple[float, ...]:
@@ -188,6 +196,9 @@ def run(rules: Sequence[Rule], seeds: Sequence[int], steps: int, every: int) -> 
     for step in range(1, steps + 1):
         if step == round(UNDIRECTED_PART * steps) + 1:
             _settle(pi, pairs, families)
+        again = torch.tensor([step in _restarts(rule, steps) for rule, _ in pairs]).repeat_interleave(tasks)
+        if bool(again.any()):
+            _begin_again(pi, again.view(1, -1, 1))
         population = draw()
         if not rules[0].one_pass:
             with torch.no_grad():
@@ -244,6 +255,18 @@ def _settle(pi: SearchDistribution, pairs: Sequence[tuple[Rule, int]], families:
             given = Rule(search=rule.search.removeprefix("undirected-"), copies=rule.copies)
             probs[:, number] = _initial(given, families)
     pi.restore(pi.snapshot() | {"probs": probs.flatten(1, 2)})
+
+
+def _restarts(rule: Rule, steps: int) -> list[int]:
+    return [round(UNDIRECTED_PART * steps * number / rule.restarts) for number in range(1, rule.restarts + 1)]
+
+
+def _begin_again(pi: SearchDistribution, again: Tensor) -> None:
+    """Begins the search of some runs again; `again` is `(1, R T, 1)`."""
+    assert pi.evidence is not None
+    pi.restore(pi.snapshot() | {"probs": pi.initial.where(again, pi.probs)})
+    pi.evidence.gradient.masked_fill_(again, 0.0)
+    pi.evidence.variance.masked_fill_(again, 0.0)
 
 
 def _move(pi: SearchDistribution, population: Tensor, losses: Tensor, rate: Tensor, kept: Tensor) -> None:

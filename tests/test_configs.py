@@ -37,7 +37,7 @@ WEIGHTS = {
 SEARCH = {
     "nes_samples": 8, "sgd_samples": 8, "min_probability": 1e-3, "gradient_scale": "mean", "credit": "joint",
     "weight_price": 0.0, "sampling": "independent", "initial_probs": None,
-    "nes_batch": "own", "critical_z": 0.0,
+    "nes_batch": "own", "critical_z": 0.0, "search_restarts": 0,
 }  # fmt: skip
 OURS = ("quickstart", "demo", "image_folders")
 SIZES = {"dkl_mnist": 3, "cifar100": 20, "omniglot": 20}

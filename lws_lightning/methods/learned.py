@@ -37,6 +37,9 @@ NesBatch = Literal["own", "training"]
 """Which losses move the search distribution: see `LearnedWeightSharing`."""
 
 
+_RESTARTED_PART = 2 / 3  # of the run; in the rest pi decides
+
+
 class LearnedScheme(Scheme):
     """One NES step and one Adam step per training step (paper, Algorithm 1); see `LearnedWeightSharing`."""
 
@@ -58,6 +61,7 @@ class LearnedScheme(Scheme):
         initial_probs: list[list[list[float]]] | None = None,
         nes_batch: NesBatch = "own",
         critical_z: float = 0.0,
+        search_restarts: int = 0,
     ) -> None:
         check_populations(nes_samples, sgd_samples, nes_lr, sampling)
         if nes_batch not in get_args(NesBatch):
@@ -72,6 +76,8 @@ class LearnedScheme(Scheme):
             raise ValueError(
                 f"critical_z must be a finite, non-negative number of standard deviations, but is {critical_z}."
             )
+        if search_restarts < 0:
+            raise ValueError(f"search_restarts must not be negative, but is {search_restarts}.")
         blueprint.require_several_tasks()
         network = blueprint.network(weights_per_layer)
         distribution = SearchDistribution(
@@ -83,25 +89,33 @@ class LearnedScheme(Scheme):
         self.sampling: Sampling = sampling
         self.critical_z = critical_z
         self.nes_batch: NesBatch = nes_batch
+        self.search_restarts = search_restarts
+        self._restarts: frozenset[int] = frozenset()  # steps before which pi begins again; set by `begin`
 
     def begin(self, steps: float) -> list[str]:
-        """Warns if pi converges within the run by drift, whatever the losses, or cannot converge at all."""
+        """Warns if pi converges within the run by drift, whatever the losses, or cannot converge at all.
+
+        Raises:
+            ValueError: If pi is to begin again in a run without an end.
+        """
+        self._restarts = _restart_steps(self.search_restarts, steps)
+        left = steps - max(self._restarts, default=0)  # the steps in which pi can decide
         samples = self.nes_samples if self.nes_batch == "own" else self.sgd_samples
         least = self._fewest_steps(samples)
-        if steps < least < float("inf"):
+        if left < least < float("inf"):
             return [
                 f"With nes_lr {self.nes_lr:g} the search cannot decide in this run: even if only one choice mattered, "
-                f"it would take about {least:,.0f} steps, and this run has {steps:,.0f}. Train longer or raise nes_lr."
+                f"it would take about {least:,.0f} steps, and it has {left:,.0f}. Train longer or raise nes_lr."
             ]
         half_life = drift_half_life(samples, self.nes_lr, self.sampling)
-        if not half_life < steps < float("inf"):
+        if not half_life < left < float("inf"):
             return []
         # Where a step needs evidence, chance decides only as far as it passes the test.
-        if false_alarm_probability(self.critical_z, steps, max(self.distribution.weights_per_layer)) < 0.5:
+        if false_alarm_probability(self.critical_z, left, max(self.distribution.weights_per_layer)) < 0.5:
             return []
         return [
             f"With nes_lr {self.nes_lr:g} and populations of {samples} random drift alone halves the "
-            f"diversity of pi in about {half_life:,.0f} steps, and this run has {steps:,.0f}. A smaller nes_lr "
+            f"diversity of pi in about {half_life:,.0f} steps, and it has {left:,.0f}. A smaller nes_lr "
             "gives the losses more weight."
         ]
 
@@ -120,6 +134,8 @@ class LearnedScheme(Scheme):
         """Makes one NES step and one Adam step, each on its own batch."""
         before = self.distribution.snapshot()
         try:
+            if update.step in self._restarts:
+                self.distribution.restart()
             if self.nes_batch == "own":
                 nes_losses = self.update_distribution(update, batch.nes)
             population = self.sample(self.sgd_samples, update, "sgd")
@@ -217,6 +233,10 @@ class LearnedWeightSharing(MultiTaskMethod):
             than this many standard deviations of what they would be if losses were random: only on evidence, by the
             whole sum (docs/algorithm.md, "A step only on evidence"). The test is repeated at every step, so useful
             values are 4 to 5. 0: with every gradient (the paper's).
+        search_restarts: Number of times that pi begins again from `initial_probs`, without evidence, while the weights
+            go on: at equal intervals in the first two thirds of the run, the last time at their end. What copies have
+            learned by then is there for the next search to find (docs/algorithm.md, "Beginning the search again").
+            Evaluations in between show a search that has just begun. 0: never (the paper's).
         **options: See `MultiTaskMethod`.
     """
 
@@ -237,6 +257,7 @@ class LearnedWeightSharing(MultiTaskMethod):
         initial_probs: list[list[list[float]]] | None = None,
         nes_batch: NesBatch = "own",
         critical_z: float = 0.0,
+        search_restarts: int = 0,
         **options: Any,
     ) -> None:
         design = Design(
@@ -255,9 +276,18 @@ class LearnedWeightSharing(MultiTaskMethod):
                 initial_probs,
                 nes_batch,
                 critical_z,
+                search_restarts,
             ),
         )
         super().__init__(design, **options)
+
+
+def _restart_steps(restarts: int, steps: float) -> frozenset[int]:
+    if not restarts:
+        return frozenset()
+    if steps == float("inf"):
+        raise ValueError("search_restarts needs a run with an end: set trainer.max_steps or max_epochs.")
+    return frozenset(round(_RESTARTED_PART * steps * number / restarts) for number in range(1, restarts + 1)) - {0}
 
 
 def _scale_gradients(module: torch.nn.Module, factor: float) -> None:

@@ -49,6 +49,7 @@ class SearchDistribution(nn.Module):
 
     probs: Tensor
     valid: Tensor
+    initial: Tensor
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class SearchDistribution(nn.Module):
             probs = _checked_probs(initial_probs, valid, num_tasks)
         self.register_buffer("valid", valid, persistent=False)
         self.register_buffer("probs", probs.to(dtype))
+        self.register_buffer("initial", self.probs.clone(), persistent=False)
         shape = (self.num_layers, num_tasks, valid.shape[-1])
         self.evidence = Evidence(shape, critical_z) if critical_z > 0 else None
 
@@ -181,6 +183,13 @@ class SearchDistribution(nn.Module):
             moved = moved.where((gradient != 0).any(-1, keepdim=True), self.probs)
         self.probs.copy_(moved)
 
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Begins again from the first probabilities, without evidence."""
+        self.probs.copy_(self.initial)
+        if self.evidence is not None:
+            self.evidence.clear()
+
     def snapshot(self) -> dict[str, Tensor]:
         """Returns a copy of the state, for `restore`."""
         return {name: value.clone() for name, value in self.state_dict().items()}
@@ -193,7 +202,7 @@ class SearchDistribution(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SearchDistribution":
         """Applies casts to float64, and no other cast or move."""
         if fn(torch.empty(0, dtype=self.probs.dtype)).dtype == torch.float64:
-            self.probs = self.probs.double()
+            self.probs, self.initial = self.probs.double(), self.initial.double()
         return self
 
 

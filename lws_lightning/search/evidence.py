@@ -90,6 +90,12 @@ class Evidence(nn.Module):
         self.variance.masked_fill_(significant, 0.0)
         return released
 
+    @torch.no_grad()
+    def clear(self) -> None:
+        """Forgets all sums."""
+        self.gradient.zero_()
+        self.variance.zero_()
+
     def _apply(self, fn: object, recurse: bool = True) -> "Evidence":
         """Ignores moves and casts: the sums stay on the CPU in float64, as pi stays there."""
         return self
