@@ -1,9 +1,13 @@
 """How a verdict is held against the truth."""
 
+import csv
+
 import pytest
+from locations import REPOSITORY
 
-from benchmarks.verdicts import draw_subsets, first_images, judge
+from benchmarks.verdicts import TOLERANCE, draw_subsets, first_images, judge
 
+WAYS = ("none", "full", "learned", "undirected")
 TRUTH = {"none": [10.0, 11.0], "full": [12.0, 12.4], "learned": [9.0, 10.0]}
 
 
@@ -54,3 +58,24 @@ def test_a_verdict_is_right_if_its_advice_is_good_and_what_it_says_is_so(advised
     row = judge({"recommended": advised, "better_by": better_by}, TRUTH)
     assert (row["right"], row["shown"], row["wrongly shown"], row["best"]) == (right, shown, wrong, "learned")
     assert row["none"] == "10.50 ± 0.71"
+
+
+def test_what_the_page_says_of_verdicts_is_what_their_runs_say():
+    with (REPOSITORY / "docs/data/verdicts.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["tasks"] for row in rows}) == 20
+    always = dict.fromkeys(WAYS, 0)
+    for row in rows:
+        mean = {name: float(row[name].split()[0]) for name in WAYS}
+        regret = mean[row["advised"]] - min(mean.values())
+        assert regret == pytest.approx(float(row["regret"]), abs=0.011)  # both are rounded
+        assert int(row["right"]) == (float(row["regret"]) <= TOLERANCE and not row["wrongly shown"])
+        for name, error in mean.items():
+            always[name] += error - min(mean.values()) <= TOLERANCE
+    page = " ".join((REPOSITORY / "docs/compare.md").read_text(encoding="utf-8").split())
+    right = sum(int(row["right"]) for row in rows)
+    assert f"The verdict was right in {right} of 20 comparisons" in page
+    assert (
+        f"always advising separate networks would have been right in {always['none']}, one network for all in "
+        f"{always['full']}, learned sharing in {always['learned']}, undirected sharing in {always['undirected']}"
+    ) in page

@@ -61,8 +61,8 @@ class Verdict:
 def judge(facts: Mapping[str, Facts], comparison: Comparison) -> Verdict:
     """Recommends a contender.
 
-    The best one is that with the lowest validation error. Of those whose test error cannot be told from it, and is at
-    most one point higher, the one with the fewest parameters is recommended.
+    The best one is that with the lowest validation error. Of it and of those that the test images show to be at most
+    one point worse (by the whole 95 % interval), the one with the fewest parameters is recommended.
 
     Args:
         facts: By contender; `none` is one of them.
@@ -70,9 +70,8 @@ def judge(facts: Mapping[str, Facts], comparison: Comparison) -> Verdict:
     """
     best = min(facts, key=lambda name: (facts[name].validation, facts[name].parameters))
     to_best = {name: comparison.difference(best, name) for name in facts if name != best}
-    alike = [name for name, each in to_best.items() if each.low is not None and not each.shown]
-    smaller = [name for name in alike if to_best[name].points <= _MATTERS]
-    recommended = min([best, *smaller], key=lambda name: (facts[name].parameters, name != best))
+    no_worse = [name for name, each in to_best.items() if each.high is not None and each.high <= _MATTERS]
+    recommended = min([best, *no_worse], key=lambda name: (facts[name].parameters, name != best))
     differences = {name: comparison.difference(recommended, name) for name in facts if name != recommended}
     sentences = [_advice(recommended, facts[recommended])]
     if recommended != REFERENCE:
@@ -87,8 +86,9 @@ def judge(facts: Mapping[str, Facts], comparison: Comparison) -> Verdict:
         said = {rival, best}
     if best not in (recommended, REFERENCE):
         sentences.append(
-            f"{_capital(_NAMES.get(best, best))} had the lowest validation error, but cannot be told from it on the "
-            f"test images ({_interval(to_best[recommended])}), and it has {_fewer(facts, recommended, best)}."
+            f"{_capital(_NAMES.get(best, best))} had the lowest validation error, but is better by at most "
+            f"{_MATTERS:g} point on the test images ({_interval(to_best[recommended])}); what is advised has "
+            f"{_fewer(facts, recommended, best)}."
         )
     sentences += _others(differences, said)
     sentences += _search(recommended, facts, differences)
