@@ -112,8 +112,8 @@ def test_the_tests_with_uniform_he_weights_are_those_of_the_runs_and_of_one_fami
 
 def test_no_other_p_value_is_printed():
     tables = table_rows(HE[HE.index("| less | than |") :])
-    # Six with PyTorch's weights, six with augmentation and three of two draws; the others stand in a table.
-    assert len(re.findall(r"\bp = ", RESULTS)) == 15
+    # Six with PyTorch's weights, six with augmentation, three of two draws, two of dropout; the others stand in a table.
+    assert len(re.findall(r"\bp = ", RESULTS)) == 17
     assert tables[0] == ["less", "than", "U", "p", "p (Holm)"]
 
 
@@ -136,3 +136,17 @@ def test_what_two_draws_cost_is_what_the_runs_say():
     said = f"p = {p:.2g} over all images (U = {u:g} of 100), p = {p_mean:.2g} by task mean (U = {u_mean:g})"
     assert said in text
     assert f"one-sided p = {mann_whitney(two[0], errors(rows, row='B'))[1]:.2g}" in text
+
+
+def test_what_dropout_does_is_what_its_test_runs_say():
+    dropout, text = runs("dropout_test_runs"), " ".join(HE.split())
+    digits, letters, kuzushiji, task_mean, everything = cells(dropout)
+    assert f"seeds 0 to {len(dropout) - 1} have {everything} % over all images (digits {digits}, letters" in text
+    assert f"letters {letters}, kuzushiji {kuzushiji}, task mean {task_mean};" in text
+    (none, p_none, _), (learned, p_learned, _) = (
+        mann_whitney(errors(dropout), errors(runs("runs"), row=letter)) for letter in "BE"
+    )
+    assert f"without dropout and with uniform He weights (U = {none:g} of 50, one-sided p = {p_none:.2g})" in text
+    assert f"with `plus` (U = {learned:g} of 50, two-sided p = {2 * p_learned:.2g})" in text
+    readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
+    assert f"with dropout {statistics.mean(errors(dropout)):.2f} (five runs), learned sharing" in readme
