@@ -232,7 +232,7 @@ class LearnedWeightSharing(MultiTaskMethod):
         critical_z: The categorical of a layer and task moves only once its gradients since its last step add up to more
             than this many standard deviations of what they would be if losses were random: only on evidence, by the
             whole sum (docs/algorithm.md, "A step only on evidence"). The test is repeated at every step, so useful
-            values are 4 to 5. 0: with every gradient (the paper's).
+            values begin at 4; larger ones, such as 20, wait for more evidence. 0: with every gradient (the paper's).
         search_restarts: Number of times that pi begins again from `initial_probs`, without evidence, while the weights
             go on: at equal intervals in the first two thirds of the run, the last time at their end. What copies have
             learned by then is there for the next search to find (docs/algorithm.md, "Beginning the search again").
