@@ -1,11 +1,13 @@
 """How a verdict is held against the truth."""
 
 import csv
+import statistics
 
 import pytest
 from locations import REPOSITORY
 
 from benchmarks.verdicts import TOLERANCE, draw_subsets, first_images, judge
+from lws_lightning.results.significance import mann_whitney
 
 WAYS = ("none", "full", "learned", "undirected")
 TRUTH = {"none": [10.0, 11.0], "full": [12.0, 12.4], "learned": [9.0, 10.0]}
@@ -79,3 +81,16 @@ def test_what_the_page_says_of_verdicts_is_what_their_runs_say():
         f"always advising separate networks would have been right in {always['none']}, one network for all in "
         f"{always['full']}, learned sharing in {always['learned']}, undirected sharing in {always['undirected']}"
     ) in page
+
+
+def test_the_truth_of_six_tasks_is_that_of_its_runs():
+    with (REPOSITORY / "docs/data/compare_six_truth_runs.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    errors = {name: [float(row["error_task_mean"]) for row in rows if row["method"] == name] for name in WAYS}
+    assert [len(errors[name]) for name in WAYS] == [10, 10, 1, 1]
+    none, full = (f"{statistics.mean(errors[n]):.2f} ± {statistics.stdev(errors[n]):.2f}" for n in ("none", "full"))
+    readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
+    u, p, _ = mann_whitney(errors["none"], errors["full"])
+    assert f"separate networks have {none} % (mean over tasks) and one network for all {full} %" in readme
+    assert f"(U = {u:g} of 100, one-sided p = {p:.2g})" in readme
+    assert f"{errors['learned'][0]:.2f} and {errors['undirected'][0]:.2f} %" in readme
