@@ -141,18 +141,21 @@ def _write_models(
 
 
 def _chosen(verdict: Verdict, measured: Sequence[Measured], best: Measured) -> list[str]:
-    how = (
-        "which had the lowest validation error"
-        if verdict.recommended == verdict.best
-        else f"which cannot be told from {verdict.best} (of the lowest validation error) and has fewer parameters"
-    )
+    if verdict.recommended == verdict.best:
+        how, use = "which had the lowest validation error", "The test images chose nothing."
+    else:
+        how = (
+            f"which has fewer parameters than {verdict.best}, of the lowest validation error, and is at most a point "
+            "worse by the whole 95 % interval"
+        )
+        use = "The test images decided this and nothing else."
     of_runs = f"Of its {len(measured)} runs, this has the lowest" if len(measured) > 1 else "Its only run has a"
     return [
         f"The comparison recommends {verdict.recommended}, {how}.",
         f"{of_runs} validation error ({best.validation:.2f} %, the mean over tasks), at step {best.best.step:,}, where "
         "it was lowest in the run.",
         "The networks of all tasks are from the same run, so that they share what they shared in training.",
-        "The test images chose nothing.",
+        use,
     ]
 
 

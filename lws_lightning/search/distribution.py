@@ -40,6 +40,7 @@ class SearchDistribution(nn.Module):
 
     Attributes:
         probs: `(L, T, max K)`. `probs[l, t]` sums to 1; entries beyond K_l are exact zeros.
+        initial: The first `probs`, where `restart` begins again; not saved.
         evidence: The gradients held back; None without `critical_z`.
 
     Raises:
