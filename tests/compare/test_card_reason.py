@@ -13,8 +13,8 @@ from lws_lightning.compare.ending import _chosen
         ("full", "full, which had the lowest validation error.", "The test images chose nothing."),
         (
             "learned",
-            "full, which has fewer parameters than learned, of the lowest validation error, and is at most a point worse "
-            "by the whole 95 % interval.",
+            "full, which has fewer parameters than learned, of the lowest validation error, and is at most a point "
+            "worse by the whole 95 % interval.",
             "The test images decided this and nothing else.",
         ),
     ],
