@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 import yaml
+from locations import REPOSITORY
 
-from benchmarks.scripts10 import agreement, gains, sharing, symmetric, tables, write_pairs
+from benchmarks.scripts10 import agreement, gains, read, sharing, symmetric, tables, write_pairs
 
 TASKS = ["a", "b", "c", "d"]
 
@@ -90,3 +91,26 @@ def test_tables_have_a_line_for_each_task_and_method():
     assert "3 of 6 pairs gain, from -1.00 to +1.00 points, +0.00 in the mean." in "\n".join(lines)
     assert any(line.startswith("| learned | 2 | 11.50 ± 0.00 | 1,000 | ") for line in lines)
     assert "| none | 1 | 11.50 | 1,000 |  |  |" in lines
+
+
+def test_the_page_says_what_its_runs_say():
+    pairs, methods = (read(REPOSITORY / f"docs/data/scripts10_{name}_runs.csv") for name in ("pairs", "methods"))
+    page = (REPOSITORY / "docs/benchmark.md").read_text(encoding="utf-8")
+    for line in tables(pairs, methods):
+        assert line in page
+    text = " ".join(page.split())
+    names, by_seed = gains(pairs)
+    of_pairs = symmetric(by_seed)
+    above = np.triu_indices(len(names), 1)
+    assert f"{(of_pairs < 0).all(0)[above].sum()} of the 45 pairs lose with every seed" in text
+    always = [(names[a], names[b]) for a, b in zip(*above, strict=True) if (of_pairs[:, a, b] > 0).all()]
+    assert always == [("kannada", "letters")]
+    mean = of_pairs.mean(0)
+    relatives = [("kannada", "kannada_abroad"), ("letters", "omniglot_latin")]
+    gain, loss = (mean[names.index(one), names.index(other)] for one, other in relatives)
+    assert f"gain {gain:.2f} points" in text
+    assert f"lose {-loss:.2f}." in text
+    shared = [sharing(row, names) for row in methods if row["method"] == "learned"]
+    *first, last = (f"{agreement(mean, each)[0]:.2f}" for each in shared)
+    assert f"the correlations are {', '.join(first)} and {last}." in text
+    assert f"A pair shares {np.mean([each[above].mean() for each in shared]):.2f} of its layers" in text
