@@ -114,8 +114,11 @@ def _start(run: SweepRun, slot: int, jobs: int, command: Command) -> subprocess.
 
 
 def environment_of_run(jobs: int) -> dict[str, str]:
-    """Returns the environment of each of some simultaneous runs: they share the processors evenly."""
-    return {"OMP_NUM_THREADS": str(max(1, _processors() // jobs)), **os.environ}
+    """Returns the environment of each of some simultaneous runs: they share the processors evenly.
+
+    An empty OMP_NUM_THREADS counts as not set; OpenMP would give every run all processors.
+    """
+    return {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, _processors() // jobs))}
 
 
 def _processors() -> int:

@@ -118,6 +118,13 @@ def test_threads_are_shared_and_gpus_taken_in_turns(runs, monkeypatch):
     assert [(run.folder / "log.txt").read_text().strip() for run in made] == ["4 3", "4 5"]
 
 
+@pytest.mark.parametrize(("given", "threads"), [("", "4"), ("3", "3")])
+def test_given_threads_are_kept_and_none_given_are_not(monkeypatch, given, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    monkeypatch.setattr(local, "_processors", lambda: 8)
+    assert local.environment_of_run(2)["OMP_NUM_THREADS"] == threads
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_sweep_lets_its_runs_save(runs, number):
     program = """
