@@ -108,7 +108,7 @@ def test_these_are_all_files():
     assert sorted(ROWS) == sorted(["/".join((f, f"{n}_{s}")) for f, n, s in PAPERS_ROWS] + ours)
     assert {name for _, *overlays in OTHER_METHODS for name in overlays} == {f"methods/{name}" for name in METHODS}
     assert {path.stem for path in (CONFIGS / "options").glob("*.yaml")} == {
-        *("training_plus", "learned_plus", "trunk", "photographs")
+        *("training_plus", "learned_plus", "trunk", "photographs", "omniglot_28")
     }
     assert {path.parent.name for path in CONFIGS.rglob("*.yaml")} == {
         *DATA,
@@ -198,6 +198,17 @@ def test_photographs_keep_the_sharing_and_are_augmented(sharing):
     trunk = resolve((row, "options/photographs", "options/trunk"), "--data.image_size", "112")
     assert trunk["model"]["init_args"]["network"].startswith("timm:")
     assert trunk["data"]["init_args"]["image_size"] == 112
+
+
+@pytest.mark.parametrize("sharing", ["learned", "full", "none"])
+def test_small_omniglot_keeps_everything_but_the_images(sharing):
+    row, overlay = f"omniglot/convnet_{sharing}", "options/omniglot_28"
+    assert model_of((row, overlay)) == model_of((row,))
+    small, whole = (resolved(combination)["data"]["init_args"] for combination in ((row, overlay), (row,)))
+    assert {name for name in small if small[name] != whole[name]} == {"image_size", "tasks"}
+    assert small["image_size"] == 28
+    assert len(small["tasks"]) == 10
+    assert set(small["tasks"]) < set(lws_lightning.Omniglot.class_counts)
 
 
 @pytest.mark.parametrize("method", ["sluice", "cross_stitch", "routing"])
