@@ -56,8 +56,8 @@ def test_readme_says_the_same(runs):
     assert all(abs(mean[name] - float(PAPER[name].split()[0])) < 1 for name in PAPER)
     words = {2: "two", 3: "three", 4: "four", 5: "five"}[min(len(rows) for rows in runs.values())]
     readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
+    none, learned, full = (f"{mean[name]:.1f} ({PAPER[name].split()[0]})" for name in ("none", "learned", "full"))
     assert (
         f"The paper's errors are reproduced on complete CIFAR-100 to within a point ({words} runs each; the paper's in "
-        f"brackets): separate networks {mean['none']:.1f} ({PAPER['none'].split()[0]}), learned sharing {mean['learned']:.1f} "
-        f"({PAPER['learned'].split()[0]}), one network for all {mean['full']:.1f} ({PAPER['full'].split()[0]})"
+        f"brackets): separate networks {none}, learned sharing {learned}, one network for all {full}."
     ) in readme
